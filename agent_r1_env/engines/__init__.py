@@ -1,0 +1,117 @@
+"""Generation back ends behind one small seam: token ids in, sampled token ids and their log-probs out.
+
+One back end a file: ``vllm`` (in process), ``hf`` (a transformers model) and ``scripted`` (a Python function,
+for tests and baselines). None of them is imported here, so this module costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agent_r1_env.errors import PromptTooLong
+from agent_r1_env.messages import FinishReason
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How one reply is sampled.
+
+    Attributes:
+        max_tokens: Upper bound on the sampled ids; a reply that reaches it has finish reason "length".
+        temperature: 0 is greedy.
+        top_k: 0 keeps the whole vocabulary.
+        seed: Fixes the draw of this one request; None leaves it to the engine.
+        stop: A reply ends with the first of these texts, which is kept.
+        stop_token_ids: A reply ends with the first of these ids, which is kept (and trained on). The
+            tokenizer's own end of sequence always stops.
+    """
+
+    max_tokens: int = 256
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        warm = math.isfinite(self.temperature) and self.temperature >= 0
+        checks = {
+            "max_tokens": (self.max_tokens >= 1, "at least 1"),
+            "temperature": (warm, "a finite number >= 0"),
+            "top_p": (0 < self.top_p <= 1, "in (0, 1]"),
+            "top_k": (self.top_k >= 0, "at least 0 (0: no limit)"),
+        }
+        for name, (good, wanted) in checks.items():
+            if not good:
+                raise ValueError(f"sampling {name} must be {wanted}, got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One sampled reply.
+
+    Attributes:
+        ids: Exactly the sampled ids, the stop token included when one was sampled.
+        logprobs: Of each sampled id under the distribution it was drawn from, so after temperature, top-k and
+            top-p; a trainer has to divide its logits by the same temperature.
+        finish_reason: "length" when the token budget or the model's context ended the reply.
+    """
+
+    ids: list[int]
+    logprobs: list[float]
+    finish_reason: FinishReason
+
+    def __post_init__(self) -> None:
+        if len(self.ids) != len(self.logprobs):
+            raise ValueError(f"a generation has {len(self.ids)} ids but {len(self.logprobs)} log-probs")
+
+
+class Tokenizer(Protocol):
+    """What is asked of a tokenizer; every transformers tokenizer has it."""
+
+    @property
+    def eos_token_id(self) -> Any:
+        """Id of the end of sequence, or None."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = ...) -> Any:
+        """Ids of ``text``."""
+
+    def decode(self, token_ids: Any, *, skip_special_tokens: bool = ...) -> Any:
+        """Text of the ids."""
+
+
+class Engine(Protocol):
+    """A policy that samples.
+
+    Any number of ``generate`` calls may wait at once; an engine batches them as it likes. Cancelling the
+    awaiting task drops the request.
+    """
+
+    tokenizer: Tokenizer
+    max_model_len: int
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Generation:
+        """Sample one reply.
+
+        Raises:
+            PromptTooLong: nothing fits behind the prompt.
+        """
+
+    def close(self) -> None:
+        """Give back what the engine itself made; twice is harmless."""
+
+
+def room(prompt_length: int, max_model_len: int, max_tokens: int) -> int:
+    """Number of tokens that may follow a prompt: ``max_tokens``, or what the context still holds.
+
+    Raises:
+        PromptTooLong: not one token fits.
+    """
+    left = max_model_len - prompt_length
+    if left < 1:
+        raise PromptTooLong(f"{prompt_length} prompt tokens leave no room in a context of {max_model_len}")
+    return min(left, max_tokens)

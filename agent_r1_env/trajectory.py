@@ -1,0 +1,147 @@
+"""From an episode to token rows that a trainer can take as they are.
+
+A row is a prompt and a completion. In the completion, ``loss_mask`` is 1 on exactly the ids that the policy
+sampled and 0 on everything the environment put between two replies. Steps become one row as long as each
+prompt begins, id for id, with all that the row already holds; otherwise a new row begins. Nothing is ever
+decoded or encoded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from agent_r1_env.episode import Episode, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One masked training sequence; all four completion lists have the same length.
+
+    Attributes:
+        loss_mask: 1 = a token that is trained on, 0 = a token that the environment wrote.
+        logprobs: Of the sampled ids when they were sampled; 0.0 where the mask is 0.
+        advantages: 0.0 where the mask is 0.
+        episode: Index of the episode that the row comes from.
+
+    Raises:
+        ValueError: on construction, when the lists disagree, nothing is trained, or the row ends in tokens
+            that are not trained.
+    """
+
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    loss_mask: list[int]
+    logprobs: list[float]
+    advantages: list[float]
+    episode: int
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(getattr(self, name)) for name in _PER_TOKEN}
+        if len(set(lengths.values())) != 1:
+            raise ValueError(f"row of episode {self.episode}: lengths differ: {lengths}")
+        if not set(self.loss_mask) <= {0, 1}:
+            raise ValueError(f"row of episode {self.episode}: the loss mask holds other values than 0 and 1")
+        if not any(self.loss_mask):
+            raise ValueError(f"row of episode {self.episode}: no token is trained")
+        if not self.loss_mask[-1]:
+            raise ValueError(f"row of episode {self.episode}: it ends in environment tokens")
+        if not all(map(math.isfinite, self.advantages)):
+            raise ValueError(f"row of episode {self.episode}: an advantage is not finite")
+
+
+_PER_TOKEN = ("completion_ids", "loss_mask", "logprobs", "advantages")
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A row that still grows; ``held`` is every id in it so far, prompt included."""
+
+    prompt_ids: list[int]
+    held: list[int]
+    loss_mask: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    advantages: list[float] = field(default_factory=list)
+
+    def extend(self, ids: Sequence[int], mask: int, logprobs: Iterable[float], advantage: float) -> None:
+        self.held.extend(ids)
+        self.loss_mask.extend([mask] * len(ids))
+        self.logprobs.extend(logprobs)
+        self.advantages.extend([advantage] * len(ids))
+
+    def row(self, episode: int) -> Row:
+        completion = self.held[len(self.prompt_ids) :]
+        return Row(self.prompt_ids, completion, self.loss_mask, self.logprobs, self.advantages, episode)
+
+
+def rows(
+    episode: Episode,
+    advantage_per_step: Sequence[float],
+    index: int,
+    merge: bool = True,
+    loss_mask: bool = True,
+) -> list[Row]:
+    """Turn an episode into rows; every sampled id lands in exactly one of them, in order.
+
+    A step without sampled ids adds nothing, and the observation behind the last reply is in no row.
+
+    Args:
+        advantage_per_step: One number a step, stamped on each id sampled in that step.
+        index: Name of the episode in the rows and in error messages.
+        merge: False gives each step a row of its own. The gradient of a token-mean loss is the same.
+        loss_mask: False is the ablation that trains on what the environment wrote between two replies of a
+            row: mask 1 and the advantage of the step before it. Those tokens were not sampled and have no
+            log-prob, so theirs is NaN: hand it on as it is, TRL reads NaN as "importance ratio 1" (and uses
+            no log-probs at all without its vLLM correction). The first prompt of a row is never trained on,
+            so the ablation changes nothing when ``merge`` is off.
+
+    Raises:
+        ValueError: not one advantage a step, or an advantage that is not finite.
+    """
+    if len(advantage_per_step) != len(episode.steps):
+        given, steps = len(advantage_per_step), len(episode.steps)
+        raise ValueError(f"episode {index} has {steps} steps but {given} advantages were given")
+    drafts: list[_Draft] = []
+    credit = 0.0
+    for step, advantage in zip(episode.steps, map(float, advantage_per_step), strict=True):
+        if not step.response_ids:
+            continue
+        if merge and drafts and _continues(drafts[-1].held, step):
+            _add_observation(drafts[-1], step, None if loss_mask else credit)
+        else:
+            drafts.append(_Draft(list(step.prompt_ids), list(step.prompt_ids)))
+        drafts[-1].extend(step.response_ids, 1, step.logprobs, advantage)
+        credit = advantage
+    return [draft.row(index) for draft in drafts]
+
+
+def _continues(held: Sequence[int], step: Step) -> bool:
+    """Whether the step's prompt is what the row holds, id for id, and possibly more."""
+    return list(step.prompt_ids[: len(held)]) == held
+
+
+def _add_observation(draft: _Draft, step: Step, credit: float | None) -> None:
+    """Add what the environment wrote since the last reply; in the ablation it is trained on with ``credit``."""
+    observation = step.prompt_ids[len(draft.held) :]
+    if credit is None:
+        draft.extend(observation, 0, [0.0] * len(observation), 0.0)
+    else:
+        draft.extend(observation, 1, [math.nan] * len(observation), credit)
+
+
+def sampled_ids(episode: Episode) -> list[int]:
+    """All ids that the policy sampled in the episode, in order."""
+    return [token for step in episode.steps for token in step.response_ids]
+
+
+def trained_ids(rows: Iterable[Row]) -> list[int]:
+    """All ids that the rows train on, in order."""
+    pairs = (pair for row in rows for pair in zip(row.completion_ids, row.loss_mask, strict=True))
+    return [token for token, mask in pairs if mask == 1]
+
+
+def drift(sampled: Sequence[int], trained: Sequence[int]) -> int:
+    """Number of places where trained and sampled ids differ; anything but 0 is a fault."""
+    different = sum(a != b for a, b in zip(sampled, trained, strict=False))
+    return different + abs(len(sampled) - len(trained))
