@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     missing = [name for name in REAL_MODEL_PACKAGES if importlib.util.find_spec(name) is None]
     if not missing:
         return
-    skip = pytest.mark.skip(reason=f"needs the packages {' and '.join(missing)}, which hold a small real model")
+    skip = pytest.mark.skip(reason=f"needs the packages {' and '.join(missing)}, which hold a real model")
     for item in items:
         if "real_model" in item.keywords:
             item.add_marker(skip)
