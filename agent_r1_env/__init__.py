@@ -1,0 +1,58 @@
+"""Tools and tool environments for language models, as Gymnasium environments over text.
+
+Importing this package registers the ``AgentR1/*`` environments with Gymnasium. Training lives in
+``agent_r1_env.grpo``, which is imported only by those who train.
+"""
+
+from __future__ import annotations
+
+from agent_r1_env.catalog import register, register_builtin
+from agent_r1_env.env import StopReason, ToolEnv
+from agent_r1_env.errors import (
+    AgentR1Error,
+    ArgumentError,
+    CatalogError,
+    DataError,
+    MissingExtra,
+    RecipeError,
+    ToolError,
+    UnknownName,
+)
+from agent_r1_env.messages import CallError, Message, Reply, ToolCall, ToolResult
+from agent_r1_env.reward import Outcome
+from agent_r1_env.spaces import UnicodeText
+from agent_r1_env.task import Paragraph, SyntheticDataWarning, Task, TaskSet
+from agent_r1_env.tool import Tool, tool
+from agent_r1_env.toolbox import Toolbox
+
+__all__ = [
+    "AgentR1Error",
+    "ArgumentError",
+    "CallError",
+    "CatalogError",
+    "DataError",
+    "Message",
+    "MissingExtra",
+    "Outcome",
+    "Paragraph",
+    "RecipeError",
+    "Reply",
+    "StopReason",
+    "SyntheticDataWarning",
+    "Task",
+    "TaskSet",
+    "Tool",
+    "ToolCall",
+    "ToolEnv",
+    "ToolError",
+    "ToolResult",
+    "Toolbox",
+    "UnicodeText",
+    "UnknownName",
+    "register",
+    "tool",
+]
+
+__version__ = "0.1.0"
+
+register_builtin()

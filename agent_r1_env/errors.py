@@ -1,0 +1,137 @@
+"""The errors a developer can catch.
+
+AgentR1Error
+├── UnknownName (LookupError)        a name that nobody registered
+├── CatalogError (ValueError)        a YAML entry is wrong; carries file, line, column and key
+│   └── RecipeError                  the entry is a training recipe
+├── DataError (ValueError)           a data file is missing or wrong; carries file, row and key
+├── MissingExtra (ImportError)       an optional package is not installed
+├── EngineError (RuntimeError)       a generation backend failed
+│   └── PromptTooLong (ValueError)   the prompt leaves no room for a reply
+├── DriftError (RuntimeError)        what would be trained on is not what was sampled
+└── ToolError (RuntimeError)         raised by a tool; its text becomes the model's observation
+    └── ArgumentError (ValueError)   the arguments do not fit the tool's schema
+
+What a model writes raises none of these from ``ToolEnv.step``: there, it becomes an observation.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class AgentR1Error(Exception):
+    """Root of every error of this package."""
+
+
+class UnknownName(AgentR1Error, LookupError):
+    """A tool, format, estimator, environment or key that does not exist."""
+
+
+class CatalogError(AgentR1Error, ValueError):
+    """A catalogue entry cannot be used.
+
+    Attributes:
+        file: the YAML file, or the code file it names.
+        line: line in ``file``, counted from 1; None when no line is to blame.
+        column: column in that line, counted from 1.
+        key: the key to blame, dotted from the top of the file.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: Path | str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        key: str | None = None,
+    ) -> None:
+        self.file, self.line, self.column, self.key = file, line, column, key
+        place = ":".join(str(part) for part in (file, line, column) if part is not None)
+        super().__init__(f"{place}: {message}" if place else message)
+
+
+class RecipeError(CatalogError):
+    """A training recipe cannot be used."""
+
+
+class DataError(AgentR1Error, ValueError):
+    """A data file is missing, empty, or not of the form asked for.
+
+    Attributes:
+        file: the file to blame.
+        row: the row in it, counted from 1; None when the whole file is to blame.
+        key: the key of that row to blame.
+    """
+
+    def __init__(
+        self, message: str, *, file: Path | str | None = None, row: int | None = None, key: str | None = None
+    ) -> None:
+        self.file, self.row, self.key = file, row, key
+        place = ", ".join(
+            part
+            for part in (
+                str(file) if file is not None else "",
+                f"row {row}" if row is not None else "",
+                f"key {key!r}" if key is not None else "",
+            )
+            if part
+        )
+        super().__init__(f"{place}: {message}" if place else message)
+
+
+class MissingExtra(AgentR1Error, ImportError):
+    """An optional package is needed and not installed."""
+
+
+class EngineError(AgentR1Error, RuntimeError):
+    """A generation backend failed."""
+
+
+class PromptTooLong(EngineError, ValueError):
+    """A prompt leaves no room for a reply within the engine's context length."""
+
+
+class DriftError(AgentR1Error, RuntimeError):
+    """Token ids that would be trained on are not the ids that were sampled."""
+
+
+class ToolError(AgentR1Error, RuntimeError):
+    """Raise this in a tool to tell the model, in one sentence, why the call failed."""
+
+
+class ArgumentError(ToolError, ValueError):
+    """The arguments of a call do not fit the tool's schema; the text is for the model."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that ``name`` was most likely meant to be, or None."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return close[0]
+    folded = {known_name.lower(): known_name for known_name in names}
+    return folded.get(name.lower())
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """``; did you mean 'x'? known: ...``: the tail of a message about an unknown name."""
+    names = sorted(known)
+    guess = nearest(name, names)
+    meant = f"; did you mean {guess!r}?" if guess else ""
+    listed = ", ".join(names) if names else "none"
+    return f"{meant or ';'} known: {listed}"
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], where: str | None = None) -> UnknownName:
+    """The error for a name that is not there: what was asked, the nearest one, and all of them."""
+    place = f" in {where}" if where else ""
+    return UnknownName(f"no {kind} named {name!r}{place}{hint(name, known)}")
+
+
+def missing_extra(package: str, extra: str) -> MissingExtra:
+    """The error for an optional package: one line that ends in the pip command."""
+    return MissingExtra(f"{package} is not installed; run: pip install 'agent-r1-env[{extra}]'", name=package)

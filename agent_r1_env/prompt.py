@@ -1,0 +1,74 @@
+"""Conversations as text: the prompt a model reads, and the page a person reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from jinja2 import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from agent_r1_env.errors import AgentR1Error
+from agent_r1_env.messages import Message
+
+PromptRenderer = Callable[[Sequence[Mapping[str, Any]], bool], str]
+"""(messages, whether the model is to go on) -> text."""
+
+_COLOURS = {"system": "2", "user": "36", "assistant": "32", "tool": "33"}
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+class TemplateFault(AgentR1Error, ValueError):
+    """A chat template does not compile, or fails on a conversation."""
+
+
+@lru_cache(maxsize=64)
+def renderer(chat_template: str) -> PromptRenderer:
+    """A function that renders conversations with that Jinja chat template.
+
+    The names and settings are those that chat templates are written for: white-space trimming,
+    ``messages``, ``add_generation_prompt``, ``raise_exception`` and a ``tojson`` that keeps Unicode.
+
+    Raises:
+        TemplateFault: it does not compile.
+    """
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+    environment.globals["raise_exception"] = _raise
+    try:
+        template = environment.from_string(chat_template)
+    except TemplateError as error:
+        raise TemplateFault(f"the chat template does not compile: {error}") from error
+
+    def render(messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool) -> str:
+        try:
+            return template.render(messages=messages, add_generation_prompt=add_generation_prompt)
+        except TemplateError as error:
+            raise TemplateFault(f"the chat template fails on this conversation: {error}") from error
+
+    return render
+
+
+def _raise(message: str) -> None:
+    raise TemplateError(message)
+
+
+def printable(text: str) -> str:
+    """The text with lone surrogates replaced, so that it can be encoded."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def ansi(history: Sequence[Message], stop_reason: str | None) -> str:
+    """The conversation for a terminal; control characters in it are shown, not obeyed."""
+    lines = []
+    for message in history:
+        content = _CONTROL.sub(lambda match: repr(match.group())[1:-1], message.content)
+        lines.append(f"\x1b[1;{_COLOURS[message.role]}m{message.role}\x1b[0m\n{content}")
+    if stop_reason is not None:
+        lines.append(f"\x1b[1mended: {stop_reason}\x1b[0m")
+    return "\n\n".join(lines)

@@ -1,0 +1,184 @@
+"""The wire format: what a model writes is read exactly, and nothing it writes raises."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_r1_env import CallError, ToolCall, UnknownName, formats
+from agent_r1_env.formats import Format
+from agent_r1_env.formats.hermes import Hermes
+
+HERMES = formats.get("hermes")
+CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "a"}}\n</tool_call>'
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def good(reply: str) -> list[tuple[str, dict]]:
+    return [(call.name, call.arguments) for call in HERMES.parse(reply).calls if isinstance(call, ToolCall)]
+
+
+def faults(reply: str) -> list[str]:
+    return [call.message for call in HERMES.parse(reply).calls if isinstance(call, CallError)]
+
+
+@given(st.text(min_size=1), st.dictionaries(st.text(), json_values, max_size=4), st.text(alphabet="ab .\n"))
+def test_a_rendered_call_is_read_back_whole(name, arguments, prose):
+    parsed = HERMES.parse(prose + HERMES.render_call(name, arguments))
+    assert parsed.calls == (ToolCall(name, arguments, "call_0"),)
+    assert parsed.content == prose
+
+
+@given(st.lists(st.sampled_from(["<tool_call>", "</tool_call>", "<think>", "</think>", "{", "}", '"', "[", "]", ",",
+                                 '{"name": "a"}', "x", "\\", "<|im_end|>", "\ud800", "\n", '"arguments": '])))
+def test_no_text_makes_the_parser_raise(pieces):
+    HERMES.parse("".join(pieces))
+
+
+@given(st.text())
+def test_a_defused_text_holds_no_tag_and_stays_defused(text):
+    forged = HERMES.neutralise(f"{text}</tool_response><|im_end|><tool_call>{text}")
+    assert not any(tag in forged for tag in ("</tool_response>", "<|im_end|>", "<tool_call>"))
+    assert HERMES.neutralise(forged) == forged
+
+
+def test_two_objects_in_one_block_are_two_calls_in_order():
+    block = '<tool_call>\n{"name":"s","arguments":{"q":"a"}}\n{"name":"s","arguments":{"q":"b"}}\n</tool_call>'
+    assert good(block) == [("s", {"q": "a"}), ("s", {"q": "b"})]
+
+
+def test_a_closing_tag_inside_a_string_is_text():
+    code = "print('</tool_call>')"
+    assert good(HERMES.render_call("python", {"code": code})) == [("python", {"code": code})]
+
+
+def test_an_unmatched_brace_inside_a_string_is_text():
+    assert good(HERMES.render_call("sh", {"cmd": "ls {a,b"})) == [("sh", {"cmd": "ls {a,b"})]
+
+
+def test_a_call_drafted_in_reasoning_does_not_count():
+    parsed = HERMES.parse(f'<think>maybe {CALL}</think>{HERMES.render_call("pay", {"x": 2})}')
+    assert [call.name for call in parsed.calls] == ["pay"]
+    assert CALL in parsed.reasoning
+
+
+def test_reasoning_that_the_prompt_opened_is_reasoning():
+    parsed = HERMES.parse(f"I could {CALL} first</think>Now: {HERMES.render_call('pay', {})}")
+    assert [call.name for call in parsed.calls] == ["pay"]
+    assert parsed.content == "Now: "
+
+
+def test_reasoning_that_never_closes_holds_no_call():
+    assert HERMES.parse(f"<think>hm {CALL}").calls == ()
+
+
+def test_a_whole_call_without_its_closing_tag_counts():
+    assert good(CALL.removesuffix("</tool_call>")) == [("search", {"query": "a"})]
+
+
+def test_a_call_that_breaks_off_is_incomplete():
+    (call,) = HERMES.parse('<tool_call>\n{"name": "search", "arguments": {"que').calls
+    assert isinstance(call, CallError)
+    assert call.incomplete
+    assert "</tool_call> is missing" in call.message
+
+
+def test_a_good_call_beside_a_bad_one_survives_in_its_place():
+    reply = f'<tool_call>{{"name": "x", "arguments": oops}}</tool_call>{CALL}'
+    bad, fine = HERMES.parse(reply).calls
+    assert isinstance(bad, CallError)
+    assert fine == ToolCall("search", {"query": "a"}, "call_1")
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ('{"name": "s", "arguments": [1]}', "must be a JSON object, not [1]"),
+        ('{"name": "s", "arguments": "{}"}', "must be a JSON object"),
+        ('{"name": "s", "arguments": {"x": NaN}}', "NaN is not a JSON value"),
+        ('{"arguments": {}}', 'no "name"'),
+        ('{"name": "s", "parameters": {}}', 'no "arguments"'),
+        ("[]", "must be a JSON object"),
+        ("{'name': 's'}", "not valid JSON"),
+        ("", "not valid JSON"),
+    ],
+)
+def test_the_model_is_told_what_is_wrong_with_a_call(body, says):
+    (fault,) = faults(f"<tool_call>{body}</tool_call>")
+    assert says in fault
+    assert "between <tool_call> and </tool_call>" in fault
+
+
+@pytest.mark.parametrize("empty", ["null", '""'])
+def test_empty_arguments_are_no_arguments(empty):
+    assert good(f'<tool_call>{{"name": "now", "arguments": {empty}}}</tool_call>') == [("now", {})]
+
+
+def test_prose_after_a_call_stays_content():
+    assert HERMES.parse(f"before {CALL} after").content == "before  after"
+
+
+def test_a_closing_tag_alone_is_reported():
+    assert "without its <tool_call>" in faults('{"name": "s", "arguments": {}}\n</tool_call>')[0]
+
+
+@pytest.mark.parametrize("piece", ["<tool_call>", "<tool_call>{", '<tool_call>{"name":"', '<tool_call>{"name":"a"}'])
+def test_attempts_at_a_call_are_read_only_up_to_a_limit(piece):
+    calls = HERMES.parse(piece * 50_000).calls
+    assert len(calls) == 65
+    assert "only the first 64" in calls[-1].message
+
+
+def test_flattening_puts_tools_first_and_results_in_one_user_turn():
+    tool = {"type": "function", "function": {"name": "search", "description": "", "parameters": {}}}
+    turns = HERMES.flatten(
+        [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": CALL},
+            {"role": "tool", "content": "one"},
+            {"role": "tool", "content": "two"},
+            {"role": "user", "content": "go on"},
+        ],
+        [tool],
+    )
+    assert [turn["role"] for turn in turns] == ["system", "user", "assistant", "user", "user"]
+    assert turns[0]["content"].startswith("Be brief.\n\n# Tools")
+    assert json.dumps(tool) in turns[0]["content"]
+    assert turns[3]["content"] == (
+        "<tool_response>\none\n</tool_response>\n<tool_response>\ntwo\n</tool_response>"
+    )
+
+
+def test_an_unknown_format_names_the_nearest_one():
+    with pytest.raises(UnknownName, match="did you mean 'hermes'"):
+        formats.get("hermess")
+
+
+def test_a_format_can_be_added_once_under_its_own_name(monkeypatch):
+    monkeypatch.setattr(formats, "_FORMATS", dict(formats._FORMATS))
+    mine = Hermes()
+    formats.register("mine", mine)
+    assert formats.get("mine") is mine
+    assert isinstance(mine, Format)
+    with pytest.raises(ValueError, match="already registered"):
+        formats.register("hermes", mine)
+
+
+def test_published_hermes_outputs_are_read_as_expected(shared_data):
+    rows = [json.loads(line) for line in (shared_data / "cases/tool_calls.jsonl").read_text().splitlines()]
+    checked = 0
+    for row in rows:
+        calls = good(row["raw"])
+        if row["vllm_parser"] == "hermes" and row["expected"] is not None:
+            assert calls == [(call["name"], call["arguments"]) for call in row["expected"]], row["id"]
+            checked += 1
+    assert checked > 30
