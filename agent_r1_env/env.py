@@ -15,8 +15,8 @@ from gymnasium.error import ResetNeeded
 
 from agent_r1_env import context as contexts
 from agent_r1_env import formats, prompt, reward
-from agent_r1_env.errors import hint, unknown_name
-from agent_r1_env.messages import CallError, Message, Reply, ToolCall, ToolResult
+from agent_r1_env.errors import unknown_name
+from agent_r1_env.messages import CallError, Message, ToolCall, ToolResult
 from agent_r1_env.spaces import UnicodeText
 from agent_r1_env.task import Task, TaskSet
 from agent_r1_env.tool import Tool
@@ -45,6 +45,9 @@ class StopReason(StrEnum):
     """The allowed time is used up."""
     ERROR = "error"
     """Something outside the model's doing failed."""
+
+
+_TRUNCATIONS = [reason.value for reason in StopReason if reason is not StopReason.ANSWER]
 
 
 class ToolEnv(gym.Env[str, str]):
@@ -110,10 +113,14 @@ class ToolEnv(gym.Env[str, str]):
         self.history: list[Message] = []
         self.steps = 0
         self._running = False
+        self._stop_reason: StopReason | None = None
+        self._unheard = False
 
     # -- the Gymnasium contract
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
         """Begin an episode.
 
         Args:
@@ -166,12 +173,12 @@ class ToolEnv(gym.Env[str, str]):
             ResetNeeded: the episode is over, or never began.
             UnknownName: no such reason.
         """
-        if reason not in set(StopReason) - {StopReason.ANSWER}:
-            raise unknown_name("reason to truncate", reason, set(StopReason) - {StopReason.ANSWER})
+        if reason not in _TRUNCATIONS:
+            raise unknown_name("reason to truncate", reason, _TRUNCATIONS)
         self._need_running()
         return self._end(StopReason(reason), [])
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """The conversation: returned in mode "ansi", printed in mode "human"."""
         if self.render_mode is None:
             gym.logger.warn(
@@ -179,7 +186,7 @@ class ToolEnv(gym.Env[str, str]):
                 "make it with gym.make(..., render_mode='ansi')"
             )
             return None
-        text = prompt.ansi(self.history, self._stop_reason if self.task else None)
+        text = prompt.ansi(self.history, self._stop_reason)
         if self.render_mode == "ansi":
             return text
         print(text)
@@ -220,7 +227,9 @@ class ToolEnv(gym.Env[str, str]):
         for position, result in enumerate(results):
             content = self.format.neutralise(result.content)
             if self._unheard and position == len(results) - 1:
-                content += "\n(the answer beside these calls was not taken: read the results, then answer again)"
+                content += (
+                    "\n(the answer beside these calls was not taken: read the results, then answer again)"
+                )
             self.history.append(Message("tool", content, result.call_id, result.name or None))
         self._calls += len(results)
         self._invalid_calls += sum(result.error in _INVALID for result in results)

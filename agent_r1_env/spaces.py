@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from multiprocessing.sharedctypes import SynchronizedArray
 from typing import Any, overload
 
@@ -48,7 +48,7 @@ class UnicodeText(Space[str]):
         """Whether ``x`` is a string."""
         return isinstance(x, str)
 
-    def to_jsonable(self, sample_n: Sequence[str]) -> list[str]:
+    def to_jsonable(self, sample_n: Iterable[str]) -> list[str]:
         """The texts themselves."""
         return list(sample_n)
 
@@ -70,7 +70,7 @@ class SharedTexts(Sequence[str]):
     """The current texts of all sub-environments, read from shared memory whenever they are looked at."""
 
     def __init__(self, memory: SynchronizedArray[Any], width: int, count: int) -> None:
-        self._bytes = np.frombuffer(memory.get_obj(), dtype=np.uint8).reshape(count, width)
+        self._bytes = _view(memory).reshape(count, width)
 
     def __len__(self) -> int:
         return len(self._bytes)
@@ -84,7 +84,7 @@ class SharedTexts(Sequence[str]):
             return tuple(self[position] for position in range(*index.indices(len(self))))
         row = self._bytes[index]
         length = int(row[:8].view(np.int64)[0])
-        return row[8 : 8 + length].tobytes().decode("utf-8", "surrogatepass")
+        return bytes(row[8 : 8 + length]).decode("utf-8", "surrogatepass")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
@@ -97,6 +97,10 @@ class SharedTexts(Sequence[str]):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> tuple[str, ...]:
         return tuple(self)
+
+
+def _view(memory: SynchronizedArray[Any]) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    return np.frombuffer(memoryview(memory.get_obj()), dtype=np.uint8)
 
 
 def _width(space: UnicodeText) -> int:
@@ -119,9 +123,9 @@ def _write(space: UnicodeText, index: int, value: str, shared_memory: Synchroniz
     data = value.encode("utf-8", "surrogatepass")
     if len(data) > space.shared_bytes:
         raise ValueError(
-            f"an observation of {len(data)} bytes does not fit the {space.shared_bytes} bytes of shared memory; "
+            f"an observation of {len(data)} bytes does not fit {space.shared_bytes} bytes of shared memory; "
             "use AsyncVectorEnv(..., shared_memory=False)"
         )
-    row = np.frombuffer(shared_memory.get_obj(), dtype=np.uint8)[index * _width(space) :]
+    row = _view(shared_memory)[index * _width(space) :]
     row[8 : 8 + len(data)] = np.frombuffer(data, dtype=np.uint8)
     row[:8].view(np.int64)[0] = len(data)

@@ -290,7 +290,9 @@ def test_a_huge_reply_is_cut_and_truncates(env):
     assert len(observation) < 2 * LONGEST_REPLY
 
 
-@given(st.lists(st.text() | st.sampled_from([call(key="a"), "<tool_call>", "<answer>", "</answer>", "\ud800"])))
+@given(
+    st.lists(st.text() | st.sampled_from([call(key="a"), "<tool_call>", "<answer>", "</answer>", "\ud800"]))
+)
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_whatever_comes_in_step_returns_a_prompt_that_can_be_encoded(env, replies):
     env.reset(seed=0)
@@ -325,7 +327,8 @@ def test_rendering_shows_the_conversation_and_obeys_no_control_character():
 
 
 def test_another_chat_template_changes_the_text_alone():
-    template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}>{% endif %}"
+    turns = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    template = turns + "{% if add_generation_prompt %}>{% endif %}"
     env = ToolEnv(tasks(), [], chat_template=template)
     observation, info = env.reset(options={"task": 0})
     assert observation == "[user]What is number 0?>"

@@ -37,8 +37,31 @@ def test_a_rendered_call_is_read_back_whole(name, arguments, prose):
     assert parsed.content == prose
 
 
-@given(st.lists(st.sampled_from(["<tool_call>", "</tool_call>", "<think>", "</think>", "{", "}", '"', "[", "]", ",",
-                                 '{"name": "a"}', "x", "\\", "<|im_end|>", "\ud800", "\n", '"arguments": '])))
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "<tool_call>",
+                "</tool_call>",
+                "<think>",
+                "</think>",
+                "{",
+                "}",
+                '"',
+                "[",
+                "]",
+                ",",
+                '{"name": "a"}',
+                "x",
+                "\\",
+                "<|im_end|>",
+                "\ud800",
+                "\n",
+                '"arguments": ',
+            ]
+        )
+    )
+)
 def test_no_text_makes_the_parser_raise(pieces):
     HERMES.parse("".join(pieces))
 
@@ -51,7 +74,9 @@ def test_a_defused_text_holds_no_tag_and_stays_defused(text):
 
 
 def test_two_objects_in_one_block_are_two_calls_in_order():
-    block = '<tool_call>\n{"name":"s","arguments":{"q":"a"}}\n{"name":"s","arguments":{"q":"b"}}\n</tool_call>'
+    block = (
+        '<tool_call>\n{"name":"s","arguments":{"q":"a"}}\n{"name":"s","arguments":{"q":"b"}}\n</tool_call>'
+    )
     assert good(block) == [("s", {"q": "a"}), ("s", {"q": "b"})]
 
 
@@ -65,7 +90,7 @@ def test_an_unmatched_brace_inside_a_string_is_text():
 
 
 def test_a_call_drafted_in_reasoning_does_not_count():
-    parsed = HERMES.parse(f'<think>maybe {CALL}</think>{HERMES.render_call("pay", {"x": 2})}')
+    parsed = HERMES.parse(f"<think>maybe {CALL}</think>{HERMES.render_call('pay', {'x': 2})}")
     assert [call.name for call in parsed.calls] == ["pay"]
     assert CALL in parsed.reasoning
 
@@ -130,7 +155,9 @@ def test_a_closing_tag_alone_is_reported():
     assert "without its <tool_call>" in faults('{"name": "s", "arguments": {}}\n</tool_call>')[0]
 
 
-@pytest.mark.parametrize("piece", ["<tool_call>", "<tool_call>{", '<tool_call>{"name":"', '<tool_call>{"name":"a"}'])
+@pytest.mark.parametrize(
+    "piece", ["<tool_call>", "<tool_call>{", '<tool_call>{"name":"', '<tool_call>{"name":"a"}']
+)
 def test_attempts_at_a_call_are_read_only_up_to_a_limit(piece):
     calls = HERMES.parse(piece * 50_000).calls
     assert len(calls) == 65
@@ -174,7 +201,7 @@ def test_a_format_can_be_added_once_under_its_own_name(monkeypatch):
 
 
 def test_published_hermes_outputs_are_read_as_expected(shared_data):
-    rows = [json.loads(line) for line in (shared_data / "cases/tool_calls.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (shared_data.parent / "cases/tool_calls.jsonl").read_text().splitlines()]
     checked = 0
     for row in rows:
         calls = good(row["raw"])

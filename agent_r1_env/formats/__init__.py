@@ -12,7 +12,9 @@ from agent_r1_env.formats.reading import ParsedReply
 __all__ = ["CHATML", "Format", "ParsedReply", "get", "names", "register"]
 
 CHATML = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% for message in messages %}"
+    "<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 """The chat template of a text observation, unless an environment is given another one."""

@@ -70,7 +70,8 @@ def _tool_section(tools: Sequence[Mapping[str, Any]]) -> str:
     return (
         "# Tools\n\nEach line inside <tools></tools> describes one function as JSON Schema:\n"
         f"<tools>\n{lines}\n</tools>\n\n"
-        f"To call a function, write its name and arguments as JSON inside <tool_call></tool_call>:\n{_EXAMPLE}"
+        "To call a function, write its name and arguments as JSON inside <tool_call></tool_call>:\n"
+        f"{_EXAMPLE}"
     )
 
 
@@ -113,7 +114,11 @@ class _Scanner:
                 for held in (self.content, self.reasoning, self.calls):
                     held.clear()
             if len(self.calls) >= _MOST_CALLS:
-                self._fail(f"only the first {_MOST_CALLS} tool calls of a reply are read", self.position, len(self.text))
+                self._fail(
+                    f"only the first {_MOST_CALLS} tool calls of a reply are read",
+                    self.position,
+                    len(self.text),
+                )
         self.content.append(self.text[self.position :])
         reasoning = self.text[: self.drafted] + "".join(self.reasoning)
         return ParsedReply("".join(self.content), reasoning, tuple(self.calls))
@@ -163,8 +168,10 @@ class _Scanner:
         return position
 
     def _call_may_end(self, position: int) -> bool:
-        return position >= len(self.text) or self.text[position] in "{[" or self.text.startswith(
-            (_CLOSE, _OPEN), position
+        return (
+            position >= len(self.text)
+            or self.text[position] in "{["
+            or self.text.startswith((_CLOSE, _OPEN), position)
         )
 
     def _accept(self, value: Any, raw: str) -> None:
@@ -183,7 +190,10 @@ class _Scanner:
         incomplete = match is None
         closing = f" and {_CLOSE} is missing" if incomplete else ""
         self._fail(
-            f"the tool call is not valid JSON: {json_fault(error, at)}{closing}; {_MEND}", start, end, incomplete
+            f"the tool call is not valid JSON: {json_fault(error, at)}{closing}; {_MEND}",
+            start,
+            end,
+            incomplete,
         )
 
     def _fail(self, message: str, start: int, end: int, incomplete: bool = False) -> None:
@@ -205,5 +215,7 @@ def _as_call(value: Any, raw: str, call_id: str) -> ToolCall | CallError:
     if arguments is None or arguments == "":
         arguments = {}
     if not isinstance(arguments, dict):
-        return CallError(f'"arguments" must be a JSON object, not {json.dumps(arguments)[:60]}; {_MEND}', raw, call_id)
+        return CallError(
+            f'"arguments" must be a JSON object, not {json.dumps(arguments)[:60]}; {_MEND}', raw, call_id
+        )
     return ToolCall(name, arguments, call_id)
