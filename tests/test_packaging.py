@@ -111,6 +111,14 @@ def test_core_requirements_stay_light(project: dict[str, Any]) -> None:
     assert names == {"gymnasium", "pyyaml", "jsonschema", "numpy", "bm25s", "jinja2"}
 
 
+def test_every_extra_that_a_message_names_exists(project: dict[str, Any]) -> None:
+    sources = Path(agent_r1_env.__file__).parent.rglob("*.py")
+    call = re.compile(r'missing_extra\("[\w-]+", "(\w+)"\)')
+    named = {extra for file in sources for extra in call.findall(file.read_text())}
+    assert named
+    assert named <= set(project["optional-dependencies"])
+
+
 def test_the_wheel_holds_the_catalogue_and_nothing_else_at_its_top(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
