@@ -1,0 +1,215 @@
+"""The catalogue: folders of YAML files that declare tools, environments and training recipes.
+
+A catalogue is a folder with ``tools/``, ``envs/`` and ``trainers/`` in it, of which any may be absent.
+This package's own is read the same way as a user's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+
+from agent_r1_env.errors import CatalogError, unknown_name
+
+if TYPE_CHECKING:
+    from agent_r1_env.entry import Entry
+    from agent_r1_env.tool import Tool
+
+BUILTIN_NAMESPACE = "AgentR1"
+_ENTRY_POINT = "agent_r1_env.env:make_env"
+_FOLDERS = {"tool": "tools", "env": "envs", "recipe": "trainers"}
+
+
+def builtin_root() -> Path:
+    """The folder of the catalogue that ships with this package.
+
+    Raises:
+        CatalogError: the package was copied without it.
+    """
+    package = Path(__file__).resolve().parent
+    if (package / "_catalog").is_dir():
+        return package / "_catalog"
+    if (package.parent / "pyproject.toml").is_file() and (package.parent / "tools").is_dir():
+        return package.parent
+    raise CatalogError(
+        f"the catalogue of agent_r1_env is neither in {package / '_catalog'} nor beside a pyproject.toml in "
+        f"{package.parent}; install the package with pip instead of copying its folder"
+    )
+
+
+class Catalog:
+    """The entries of one folder, read when asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def open(cls, folder: str | Path | None = None) -> Catalog:
+        """The catalogue in ``folder``; the built-in one by default.
+
+        Raises:
+            CatalogError: there is no such folder, or it holds none of tools/, envs/ and trainers/.
+        """
+        root = builtin_root() if folder is None else Path(folder).expanduser().resolve()
+        if not root.is_dir():
+            raise CatalogError("no such folder", file=root)
+        if not any((root / name).is_dir() for name in _FOLDERS.values()):
+            raise CatalogError("holds none of the folders tools, envs and trainers", file=root)
+        return cls(root)
+
+    def names(self, kind: str) -> list[str]:
+        """The stems of the files of one kind: "tool", "env" or "recipe"."""
+        return sorted(self._files(kind))
+
+    def tool(self, name: str) -> Entry:
+        """The tool of that name in this folder or, if it has none, in the built-in catalogue.
+
+        Raises:
+            UnknownName: neither has one.
+            CatalogError: its file is wrong.
+        """
+        try:
+            return self._entry("tool", name)
+        except LookupError:
+            builtin = Catalog(builtin_root())
+            if builtin.root == self.root:
+                raise
+            known = {*self.names("tool"), *builtin.names("tool")}
+            if fold(name) not in known:
+                raise unknown_name(
+                    "tool", name, known, f"{self.root / 'tools'} or the built-in tools"
+                ) from None
+            return builtin.tool(name)
+
+    def env(self, name: str) -> Entry:
+        """The environment of that name; raises as ``tool`` does."""
+        return self._entry("env", name)
+
+    def recipe(self, name: str) -> Entry:
+        """The training recipe of that name; raises as ``tool`` does."""
+        return self._entry("recipe", name)
+
+    def tools_of(self, env: Entry) -> list[Entry]:
+        """The entries of the tools that an environment lists.
+
+        Raises:
+            CatalogError: there is no such tool, with the line that names it.
+        """
+        found = []
+        for index, name in enumerate(env.data["tools"]):
+            try:
+                found.append(self.tool(name))
+            except LookupError as unknown:
+                raise env.error(str(unknown), "tools", index) from None
+        return found
+
+    def check(self) -> list[Entry]:
+        """Read every tool and environment and load their code; returns the environments.
+
+        Raises:
+            CatalogError: the first thing that is wrong.
+        """
+        from agent_r1_env.toolfile import check_tool
+
+        for name in self.names("tool"):
+            check_tool(self.tool(name))
+        envs = [self.env(name) for name in self.names("env")]
+        for env in envs:
+            for tool in self.tools_of(env):
+                check_tool(tool)
+            env.target("tasks", "load")
+            for policy in env.data["policies"]:
+                env.target("policies", policy)
+        return envs
+
+    def _entry(self, kind: str, name: str) -> Entry:
+        from agent_r1_env.entry import read_entry
+
+        files = self._files(kind)
+        if fold(name) not in files:
+            raise unknown_name(kind, name, files, str(self.root / _FOLDERS[kind]))
+        return read_entry(kind, files[fold(name)])
+
+    def _files(self, kind: str) -> dict[str, Path]:
+        files: dict[str, Path] = {}
+        for path in sorted((self.root / _FOLDERS[kind]).glob("*.y*ml")):
+            if path.suffix != ".yaml":
+                raise CatalogError(f"entries end in .yaml; rename it to {path.stem}.yaml", file=path)
+            if fold(path.stem) in files:
+                raise CatalogError(f"{files[fold(path.stem)].name} has the same name; keep one", file=path)
+            files[fold(path.stem)] = path
+        return files
+
+
+def load_tool(entry: Entry, tasks: Any = None, overrides: dict[str, Any] | None = None) -> Tool:
+    """See ``toolfile.load_tool``."""
+    from agent_r1_env import toolfile
+
+    return toolfile.load_tool(entry, tasks, overrides)
+
+
+def register(folder: str | Path, namespace: str) -> list[str]:
+    """Register every environment of a folder with Gymnasium as ``namespace/name-vN``.
+
+    The whole folder is checked first, so that a mistake shows here and not in a training run.
+    Environments read the folder again when they are made: its later changes count.
+
+    Args:
+        folder: holds ``tools/``, ``envs/``, ``trainers/``, or some of them.
+        namespace: letters, digits, ``_`` and ``-``.
+
+    Returns:
+        The ids, for ``gymnasium.make``.
+
+    Raises:
+        CatalogError: an entry is wrong, or another folder has registered the same id.
+        ValueError: the namespace is malformed or reserved.
+    """
+    if re.fullmatch(r"[A-Za-z0-9_-]+", namespace) is None:
+        raise ValueError(f"a namespace is made of letters, digits, '_' and '-', got {namespace!r}")
+    if namespace == BUILTIN_NAMESPACE:
+        raise ValueError(f"the namespace {BUILTIN_NAMESPACE!r} is taken by the built-in environments")
+    catalog = Catalog.open(folder)
+    return _register(((env.name, env.data["version"]) for env in catalog.check()), namespace, catalog.root)
+
+
+def register_builtin() -> list[str]:
+    """Register the environments that ship with this package, by the two lines of each file that it needs.
+
+    Their files are read in full, and checked, when an environment is made.
+    """
+    root = builtin_root()
+    return _register(map(_name_and_version, sorted((root / "envs").glob("*.yaml"))), BUILTIN_NAMESPACE, root)
+
+
+def _register(envs: Iterable[tuple[str, int]], namespace: str, root: Path) -> list[str]:
+    ids = []
+    for name, version in envs:
+        env_id = f"{namespace}/{name}-v{version}"
+        kwargs = {"entry": f"{namespace}/{name}", "folder": str(root)}
+        known = gym.registry.get(env_id)
+        if known is not None and (known.entry_point, known.kwargs) != (_ENTRY_POINT, kwargs):
+            owner = known.kwargs.get("folder", known.entry_point)
+            raise CatalogError(
+                f"{env_id} is registered already, by {owner}; choose another namespace", file=root
+            )
+        if known is None:
+            gym.register(env_id, entry_point=_ENTRY_POINT, kwargs=kwargs)
+        ids.append(env_id)
+    return ids
+
+
+def _name_and_version(path: Path) -> tuple[str, int]:
+    head = path.read_text("utf-8")
+    name = re.search(r"(?m)^name:\s*[\"']?([\w.-]+)", head)
+    version = re.search(r"(?m)^version:\s*(\d+)", head)
+    return name[1] if name else path.stem, int(version[1]) if version else 0
+
+
+def fold(name: str) -> str:
+    """A name as the stem of a file may spell it: HotpotQA lies in hotpotqa.yaml."""
+    return name.casefold().replace("-", "_")

@@ -1,0 +1,161 @@
+"""A catalogue entry: one YAML file, checked against the JSON Schema of its kind."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agent_r1_env import yamlfile
+from agent_r1_env.catalog import fold
+from agent_r1_env.errors import CatalogError, RecipeError, nearest
+from agent_r1_env.loading import TargetFault, load_target
+from agent_r1_env.parameters import validator
+from agent_r1_env.wording import constraint, found, shown
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One tool, environment or recipe, as its file declares it.
+
+    Attributes:
+        kind: "tool", "env" or "recipe".
+        data: what the file says, with the defaults of the schema; shared, so copy before changing it.
+    """
+
+    kind: str
+    name: str
+    file: yamlfile.YamlFile = field(repr=False)
+    data: dict[str, Any] = field(repr=False)
+
+    @property
+    def path(self) -> Path:
+        return self.file.path
+
+    def error(self, reason: str, *keys: str | int, of_key: bool = False) -> CatalogError:
+        """The error to raise about the value at ``keys`` (or about the key itself), with its place."""
+        return _error(self.kind, self.file, reason, keys, of_key)
+
+    def get(self, *keys: str | int) -> Any:
+        """The value at ``keys``, or None. Text under ``config`` that begins with ./ is made absolute."""
+        value: Any = self.data
+        for key in keys:
+            if isinstance(value, dict):
+                value = value.get(key)
+            else:
+                value = value[key] if isinstance(value, list) and isinstance(key, int) else None
+        return self._absolute(value) if "config" in keys else value
+
+    def target(self, *keys: str | int) -> Any:
+        """The Python object that the text at ``keys`` names.
+
+        Raises:
+            CatalogError: it names none; the message says what is missing and what is near.
+        """
+        try:
+            return load_target(str(self.get(*keys)), self.path.parent)
+        except TargetFault as fault:
+            raise self.error(str(fault), *keys) from fault.__cause__
+
+    def _absolute(self, value: Any) -> Any:
+        if isinstance(value, str) and value.startswith(("./", "../")):
+            return str((self.path.parent / value).resolve())
+        if isinstance(value, dict):
+            return {key: self._absolute(part) for key, part in value.items()}
+        return [self._absolute(part) for part in value] if isinstance(value, list) else value
+
+
+def read_entry(kind: str, path: Path) -> Entry:
+    """Read and check one file.
+
+    Raises:
+        CatalogError: the file doesn't fit; a RecipeError if it is a recipe.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return _read(kind, path, 0, 0)
+    return _read(kind, path, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=256)
+def _read(kind: str, path: Path, modified: int, size: int) -> Entry:
+    """``read_entry``, once for each state of the file: a batch of environments reads it once."""
+    file = yamlfile.read(path, _error_class(kind))
+    schema = entry_schema(kind)
+    _check(kind, file, schema)
+    name = file.data["name"]
+    if fold(name) != fold(path.stem):
+        reason = f"the name is {name!r}, but the file is called {path.name}; name both alike"
+        raise _error(kind, file, reason, ("name",))
+    defaults = {key: part["default"] for key, part in schema["properties"].items() if "default" in part}
+    return Entry(kind, name, file, {**defaults, **file.data})
+
+
+@functools.cache
+def entry_schema(kind: str) -> dict[str, Any]:
+    """The JSON Schema of a kind of entry, as it is shipped for editors."""
+    path = Path(__file__).parent / "schemas" / f"{kind}.json"
+    schema: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return schema
+
+
+def _check(kind: str, file: yamlfile.YamlFile, schema: Mapping[str, Any]) -> None:
+    errors = list(validator(json.dumps(schema)).iter_errors(file.data))
+    faults = [fault for error in errors for fault in _faults(error, schema)]
+    if faults:
+        # A misspelt key explains the missing one, so it comes first; then in the order of the file.
+        rank = {"unknown": 0, "missing": 1}
+        what, reason, keys = min(
+            faults, key=lambda fault: (rank.get(fault[0], 2), file.place(fault[2], True))
+        )
+        raise _error(kind, file, reason, keys, of_key=what == "unknown")
+
+
+def _faults(error: Any, root: Mapping[str, Any]) -> list[tuple[str, str, yamlfile.Keys]]:
+    """What one validation error says, in our words: its kind, the reason, and the keys to blame."""
+    keys: yamlfile.Keys = tuple(error.absolute_path)
+    schema, given = error.schema, error.instance
+    if error.validator == "additionalProperties" and isinstance(error.validator_value, bool):
+        known = schema.get("properties", {})
+        return [("unknown", _unknown(name, known), (*keys, name)) for name in given if name not in known]
+    if error.validator == "required":
+        return [
+            ("missing", _missing(name, keys, schema), keys)
+            for name in schema["required"]
+            if name not in given
+        ]
+    subject = f"key {_dotted(keys)}" if keys else "the file"
+    return [("wrong", f"{subject} must be {constraint(error, root)}, but it is {found(given)}", keys)]
+
+
+def _unknown(name: str, known: Mapping[str, Any]) -> str:
+    guess = nearest(name, known)
+    return f"unknown key {name!r}" + (
+        f"; did you mean {guess!r}?" if guess else f"; known: {', '.join(known)}"
+    )
+
+
+def _missing(name: str, keys: yamlfile.Keys, schema: Mapping[str, Any]) -> str:
+    told = schema.get("properties", {}).get(name, {}).get("description")
+    within = f" of {_dotted(keys)}" if keys else ""
+    return f"key {name!r}{within} is missing" + (f"; it is {told}" if told else "")
+
+
+def _dotted(keys: yamlfile.Keys) -> str:
+    return shown(".".join(str(key) for key in keys))
+
+
+def _error(
+    kind: str, file: yamlfile.YamlFile, reason: str, keys: yamlfile.Keys, of_key: bool = False
+) -> CatalogError:
+    line, column = file.place(keys, of_key)
+    key = ".".join(str(part) for part in keys) or None
+    return _error_class(kind)(reason, file=file.path, line=line, column=column, key=key)
+
+
+def _error_class(kind: str) -> type[CatalogError]:
+    return RecipeError if kind == "recipe" else CatalogError

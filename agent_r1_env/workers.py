@@ -1,0 +1,209 @@
+"""Where a tool's code runs: threads for functions, an event loop of its own for coroutine functions.
+
+All threads here are daemons: none keeps the interpreter alive. A function that never returns keeps
+its thread and nothing else, for every call that finds no idle thread gets a new one. No call waits
+for another, no signal is used, and the main thread plays no part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import inspect
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+MAX_IDLE = 64
+"""Threads kept for the next calls; those beyond end when their call does."""
+
+STUCK_AFTER = 0.1
+"""Seconds an event loop may leave a question unanswered before calls go to a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one call: its value, or what it raised."""
+
+    value: Any
+    failure: BaseException | None
+    seconds: float
+
+
+Finish = Callable[[Any], Any]
+
+
+def start(function: Callable[..., Any], arguments: dict[str, Any], finish: Finish) -> Future[Outcome]:
+    """Begin a call and return at once; the future never holds an exception.
+
+    Cancelling the future cancels a coroutine. A function can only be left behind: what it returns
+    later is dropped.
+
+    Args:
+        finish: applied to the value where the call ran, and so within its time.
+    """
+    if is_coroutine_function(function):
+        return _loop_of(function).start(functools.partial(_awaited, function, arguments, finish))
+    future: Future[Outcome] = Future()
+    future.set_running_or_notify_cancel()
+    context = contextvars.copy_context()
+    _POOL.run(functools.partial(context.run, _call, future, function, arguments, finish))
+    return future
+
+
+def is_coroutine_function(function: Callable[..., Any]) -> bool:
+    """Whether calling ``function`` gives a coroutine; also told of callable instances and partials."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    called = getattr(function, "__call__", None)  # noqa: B004 - the bound method, not whether it is there
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def _call(
+    future: Future[Outcome], function: Callable[..., Any], arguments: dict[str, Any], finish: Finish
+) -> None:
+    began = time.perf_counter()
+    try:
+        value = function(**arguments)
+        if inspect.isawaitable(value):  # a function that hides a coroutine, such as a lambda
+            value = asyncio.run(_settled(value))
+        outcome = Outcome(finish(value), None, time.perf_counter() - began)
+    except BaseException as failure:  # SystemExit in a tool ends the call, not the process
+        outcome = Outcome(None, failure, time.perf_counter() - began)
+    future.set_result(outcome)
+
+
+async def _awaited(function: Callable[..., Any], arguments: dict[str, Any], finish: Finish) -> Outcome:
+    began = time.perf_counter()
+    try:
+        value = finish(await function(**arguments))
+    except BaseException as failure:  # in a task, SystemExit would end the loop's thread
+        return Outcome(None, failure, time.perf_counter() - began)
+    return Outcome(value, None, time.perf_counter() - began)
+
+
+async def _settled(value: Any) -> Any:
+    return await value
+
+
+class _ThreadPool:
+    """Daemon threads, reused while idle and created whenever none is."""
+
+    def __init__(self) -> None:
+        self._idle: list[SimpleQueue[Callable[[], None]]] = []
+
+    def run(self, job: Callable[[], None]) -> None:
+        try:
+            inbox = self._idle.pop()  # list.pop and append are atomic, so no lock is held across a fork
+        except IndexError:
+            inbox = SimpleQueue()
+            threading.Thread(target=self._work, args=(inbox,), name="agent-r1-tool", daemon=True).start()
+        inbox.put(job)
+
+    def _work(self, inbox: SimpleQueue[Callable[[], None]]) -> None:
+        while True:
+            inbox.get()()
+            if len(self._idle) >= MAX_IDLE:
+                return
+            self._idle.append(inbox)
+
+
+class _Loop:
+    """An event loop on a daemon thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._asked: float | None = None
+        threading.Thread(target=self._work, name="agent-r1-tool-loop", daemon=True).start()
+
+    def _work(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it left a question unanswered: some coroutine blocks it."""
+        return self._asked is not None and time.monotonic() - self._asked > STUCK_AFTER
+
+    def start(self, call: Callable[[], Coroutine[Any, Any, Outcome]]) -> Future[Outcome]:
+        future: Future[Outcome] = Future()
+        self._loop.call_soon_threadsafe(self._begin, call, future)
+        future.add_done_callback(self._ask_if_cancelled)
+        return future
+
+    def _begin(self, call: Callable[[], Coroutine[Any, Any, Outcome]], future: Future[Outcome]) -> None:
+        task = self._loop.create_task(call())
+        task.add_done_callback(functools.partial(_settle, future))
+        # A future that is cancelled already calls back at once.
+        future.add_done_callback(functools.partial(self._cancel, task))
+
+    def _cancel(self, task: asyncio.Task[Outcome], future: Future[Outcome]) -> None:
+        if future.cancelled():
+            self._loop.call_soon_threadsafe(task.cancel)
+
+    def _ask_if_cancelled(self, future: Future[Outcome]) -> None:
+        if future.cancelled() and self._asked is None:
+            self._asked = time.monotonic()
+            self._loop.call_soon_threadsafe(self._answer)
+
+    def _answer(self) -> None:
+        self._asked = None
+
+    def retire(self) -> None:
+        """Stop once what runs on it is done, if that ever happens."""
+        self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._drain()))
+
+    async def _drain(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*others, return_exceptions=True)
+        self._loop.stop()
+
+
+def _settle(future: Future[Outcome], task: asyncio.Task[Outcome]) -> None:
+    outcome = Outcome(None, asyncio.CancelledError(), 0.0) if task.cancelled() else task.result()
+    with contextlib.suppress(InvalidStateError):  # cancelled: nobody waits any more
+        future.set_result(outcome)
+
+
+def _loop_of(function: Callable[..., Any]) -> _Loop:
+    """The loop of this code. Each tool has its own, so that one which blocks its loop stops no other."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", type(function))
+    with _LOCK:
+        loop = _LOOPS.get(code)
+        if loop is not None and loop.stuck:
+            loop.retire()
+            loop = None
+        if loop is None:
+            loop = _LOOPS[code] = _Loop()
+    return loop
+
+
+_POOL = _ThreadPool()
+_LOOPS: dict[Any, _Loop] = {}
+# Loops of the process that this one was forked from: never used, never closed, for they are not ours.
+_PARENTS: list[_Loop] = []
+_LOCK = threading.Lock()
+
+
+def _forget_threads() -> None:
+    """A forked child has none of its parent's threads, and perhaps a lock that nobody will open."""
+    global _POOL, _LOCK
+    _POOL = _ThreadPool()
+    _LOCK = threading.Lock()
+    _PARENTS.extend(_LOOPS.values())
+    _LOOPS.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
