@@ -122,7 +122,7 @@ def _continues(held: Sequence[int], step: Step) -> bool:
 
 
 def _add_observation(draft: _Draft, step: Step, credit: float | None) -> None:
-    """Add what the environment wrote since the last reply; in the ablation it is trained on with ``credit``."""
+    """Add what the environment wrote since the last reply; the ablation trains on it with ``credit``."""
     observation = step.prompt_ids[len(draft.held) :]
     if credit is None:
         draft.extend(observation, 0, [0.0] * len(observation), 0.0)

@@ -1,0 +1,154 @@
+"""vLLM in this process: its own, or the one that TRL keeps beside the trainer.
+
+Requests of many episodes are added to the running engine and each is answered when it is done, so that vLLM
+batches them continuously and nothing moves in lock-step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from agent_r1_env.engines import Generation, Sampling, Tokenizer, room
+from agent_r1_env.engines.worker import Worker
+from agent_r1_env.errors import EngineError, missing_extra
+
+ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; without it vLLM wants a share of the whole memory, used or not
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the model is in this process, where its weights can be changed
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+"""Environment variables that ``VLLMEngine.load`` sets where they are not set."""
+
+
+class VLLMEngine:
+    """Samples from a ``vllm.LLM``.
+
+    The ``LLM`` is only touched while a request waits, so weights may be changed once all answers are there.
+    """
+
+    def __init__(self, llm: Any, tokenizer: Tokenizer) -> None:
+        """Use an existing ``LLM``, for instance ``trainer.vllm_generation.llm``; it stays its owner's.
+
+        Raises:
+            ValueError: the ``LLM`` reports log-probs of another distribution than the one it samples from.
+        """
+        config = llm.llm_engine.vllm_config.model_config
+        if str(config.logprobs_mode) != "processed_logprobs":
+            raise ValueError(
+                f"vLLM needs logprobs_mode='processed_logprobs', got {str(config.logprobs_mode)!r}"
+            )
+        self.llm = llm
+        self.tokenizer = tokenizer
+        self.max_model_len = int(config.max_model_len)
+        self._owned = False
+        self._worker = Worker(_Backend(llm.llm_engine), "vllm", _same_device())
+
+    @classmethod
+    def load(cls, model: str, *, dtype: str | None = None, seed: int = 0, **options: Any) -> VLLMEngine:
+        """Load a model and its tokenizer; ``close`` frees them.
+
+        Args:
+            model: Name or folder, as for ``vllm.LLM``.
+            dtype: None is float32 on a CPU, where vLLM would silently turn float32 weights into bfloat16, and
+                what vLLM prefers elsewhere.
+            seed: Of everything that is sampled without a seed of its own.
+            options: Further arguments of ``vllm.LLM``; they win over ours.
+
+        Environment variables that this sets where they are not set stand in ``ENVIRONMENT``.
+
+        Raises:
+            MissingExtra: vLLM is not installed.
+        """
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        try:
+            from vllm import LLM
+            from vllm.platforms import current_platform
+        except ModuleNotFoundError as error:
+            raise missing_extra(error.name or "vllm", "train") from error
+        ours: dict[str, Any] = {"logprobs_mode": "processed_logprobs", "dtype": dtype or "auto"}
+        if current_platform.is_cpu():
+            # Compiling takes a minute on a CPU and gives a tenth back.
+            ours |= {"dtype": dtype or "float32", "enforce_eager": True}
+        llm = LLM(**{"model": model, "seed": seed, **ours, **options})
+        engine = cls(llm, llm.get_tokenizer())
+        engine._owned = True
+        return engine
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Generation:
+        """Sample one reply.
+
+        Raises:
+            PromptTooLong: nothing fits behind the prompt; vLLM is not even asked.
+            EngineError: vLLM failed.
+        """
+        limit = room(len(prompt_ids), self.max_model_len, sampling.max_tokens)
+        return await self._worker.ask(prompt_ids, replace(sampling, max_tokens=limit))
+
+    def close(self) -> None:
+        """End the engine's thread, and free the model if ``load`` made it."""
+        self._worker.close()
+        if self._owned:
+            self._owned = False
+            self.llm.llm_engine.engine_core.shutdown()
+
+
+class _Backend:
+    """The calls of ``LLMEngine`` that matter, with answers as plain data."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def admit(self, key: str, prompt_ids: Sequence[int], sampling: Sampling) -> None:
+        self._engine.add_request(key, {"prompt_token_ids": list(prompt_ids)}, _params(sampling))
+
+    def cancel(self, keys: Sequence[str]) -> None:
+        self._engine.abort_request(list(keys))
+
+    def advance(self) -> Iterator[tuple[str, Generation | Exception]]:
+        for output in self._engine.step():
+            if output.finished:
+                yield output.request_id, _outcome(output.outputs[0])
+
+
+def _params(sampling: Sampling) -> Any:
+    """Our wishes as vLLM's."""
+    from vllm import SamplingParams  # here, so that this module can be imported without vLLM
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        max_tokens=sampling.max_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        seed=sampling.seed,
+        stop=list(sampling.stop) or None,
+        stop_token_ids=list(sampling.stop_token_ids) or None,
+        include_stop_str_in_output=True,
+        detokenize=bool(sampling.stop),  # text is only needed to find stop strings
+        logprobs=0,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def _outcome(output: Any) -> Generation | Exception:
+    """vLLM's answer as ours, or an error when vLLM gave up on the request."""
+    if output.finish_reason not in ("stop", "length"):
+        return EngineError(f"vLLM ended a request with finish reason {output.finish_reason!r}")
+    ids = list(output.token_ids)
+    logprobs = [float(entry[token].logprob) for entry, token in zip(output.logprobs, ids, strict=True)]
+    return Generation(ids, logprobs, output.finish_reason)
+
+
+def _same_device() -> Any:
+    """A function that gives another thread the accelerator of this one; each thread has its own choice."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    device = torch.cuda.current_device()
+    return lambda: torch.cuda.set_device(device)

@@ -1,0 +1,194 @@
+"""One episode: an environment and a policy take turns until one of them ends it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import Any, TypeVar
+
+from agent_r1_env.engines import Engine, Generation, Sampling
+from agent_r1_env.episode import Episode, Step
+from agent_r1_env.errors import PromptTooLong
+from agent_r1_env.hosted import HostedEnv
+from agent_r1_env.messages import Reply
+from agent_r1_env.template import Template
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class EpisodeRequest:
+    """One episode to run.
+
+    Attributes:
+        task: Passed to ``reset`` as ``options={"task": task}``; None lets the environment choose by its seed.
+        seed: Of the environment's ``reset``.
+        group: Label of the episodes that are compared with each other.
+    """
+
+    task: int | str | None
+    seed: int | None
+    group: int = 0
+
+
+@dataclass(frozen=True)
+class Player:
+    """The policy's side: a template to read with and an engine to answer with."""
+
+    engine: Engine
+    template: Template
+    sampling: Sampling
+    max_prompt_tokens: int | None = None
+
+    async def reply(self, prompt_ids: Sequence[int], salt: str) -> Generation:
+        """Sample one reply; ``salt`` makes its seed differ from that of every other reply.
+
+        Raises:
+            PromptTooLong: the prompt is longer than allowed, or leaves the engine no room.
+        """
+        if self.max_prompt_tokens is not None and len(prompt_ids) > self.max_prompt_tokens:
+            raise PromptTooLong(
+                f"{len(prompt_ids)} prompt tokens are more than the {self.max_prompt_tokens} allowed"
+            )
+        sampling = replace(
+            self.sampling,
+            seed=_derived_seed(self.sampling.seed, salt),
+            stop=_union(self.sampling.stop, self.template.stop),
+            stop_token_ids=_union(self.sampling.stop_token_ids, self.template.stop_token_ids),
+        )
+        return await self.engine.generate(prompt_ids, sampling)
+
+
+class _Broken(Exception):
+    """The environment raised; carries type and text of what."""
+
+
+@dataclass
+class _Record:
+    """What is known of an episode under way."""
+
+    steps: list[Step] = field(default_factory=list)
+    task_id: str | None = None
+    info: Mapping[str, Any] = field(default_factory=dict)
+    terminated: bool = False
+    truncated: bool = False
+    truncation_reward: float = 0.0
+
+    def stop_reason(self) -> str | None:
+        said = self.info.get("stop_reason")
+        return (
+            str(said)
+            if said
+            else "terminated"
+            if self.terminated
+            else "truncated"
+            if self.truncated
+            else None
+        )
+
+
+async def play(env: HostedEnv, request: EpisodeRequest, player: Player, salt: str = "") -> Episode:
+    """Run one episode.
+
+    What the environment raises ends the episode with the stop reason "error" and is logged; what the engine
+    or the template raises is raised, because no other episode would fare better.
+    """
+    record = _Record()
+    error = None
+    try:
+        await _turns(env, request, player, record, salt)
+    except _Broken as broken:
+        error = str(broken)
+        _log.warning("an episode of %s ended in an error", env.env_id, exc_info=broken.__cause__)
+    return Episode(
+        env_id=env.env_id,
+        task_id=record.task_id,
+        seed=request.seed,
+        group=request.group,
+        steps=tuple(record.steps),
+        terminated=record.terminated,
+        truncated=record.truncated or error is not None,
+        stop_reason=record.stop_reason() if error is None else "error",
+        answer=record.info.get("answer"),
+        metrics={k: float(v) for k, v in record.info.get("metrics", {}).items() if isinstance(v, Real)},
+        truncation_reward=record.truncation_reward,
+        temperature=player.sampling.temperature,
+        error=error,
+    )
+
+
+async def _turns(env: HostedEnv, request: EpisodeRequest, player: Player, record: _Record, salt: str) -> None:
+    options = {} if request.task is None else {"task": request.task}
+    observation, record.info = await _guarded(env.reset(request.seed, options))
+    task_id = record.info.get("task_id", request.task)
+    record.task_id = None if task_id is None else str(task_id)
+    while not (record.terminated or record.truncated):
+        prompt_ids = player.template.encode(observation, record.info)
+        start = time.perf_counter()
+        try:
+            generation = await player.reply(prompt_ids, f"{salt}/{len(record.steps)}")
+        except PromptTooLong:
+            record.truncated = True
+            record.truncation_reward, record.info = await _guarded(env.truncate("prompt_overflow"))
+            return
+        seconds = time.perf_counter() - start
+        observation = await _turn(env, player, record, str(observation), prompt_ids, generation, seconds)
+
+
+async def _turn(
+    env: HostedEnv,
+    player: Player,
+    record: _Record,
+    prompt: str,
+    prompt_ids: Sequence[int],
+    generation: Generation,
+    generate_seconds: float,
+) -> Any:
+    """Hand one reply to the environment, note what it made of it, and return what it shows next."""
+    reply = Reply(player.template.reply_text(generation.ids), generation.finish_reason)
+    start = time.perf_counter()
+    observation, reward, terminated, truncated, info = await _guarded(env.step(reply))
+    record.info, record.terminated, record.truncated = info, bool(terminated), bool(truncated)
+    step = Step(
+        prompt_ids=prompt_ids,
+        response_ids=generation.ids,
+        logprobs=generation.logprobs,
+        reward=float(reward),
+        prompt=prompt,
+        reply=str(reply),
+        finish_reason=generation.finish_reason,
+        reward_terms=dict(info.get("reward_terms", {})),
+        calls=tuple(info.get("calls", ())),
+        generate_seconds=generate_seconds,
+        tool_seconds=time.perf_counter() - start,
+    )
+    record.steps.append(step)
+    return observation
+
+
+async def _guarded(act: Awaitable[_T]) -> _T:
+    """Await something of the environment.
+
+    Raises:
+        _Broken: it raised anything but a cancellation.
+    """
+    try:
+        return await act
+    except (Exception, SystemExit) as error:
+        raise _Broken(f"{type(error).__name__}: {error}") from error
+
+
+def _union(first: Sequence[Any], second: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys([*first, *second]))
+
+
+def _derived_seed(seed: int | None, salt: str) -> int | None:
+    """A seed for one reply: with the same one for all, the tries at a task would all be the same."""
+    if seed is None:
+        return None
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{salt}".encode(), digest_size=4).digest(), "big")

@@ -1,0 +1,168 @@
+"""Fakes and small helpers for tests, shipped so that environments outside this package can use them too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent_r1_env import formats, prompt
+from agent_r1_env.engines.scripted import ScriptedEngine
+from agent_r1_env.env import ToolEnv
+from agent_r1_env.task import Paragraph, Task, TaskSet
+from agent_r1_env.tool import Tool, tool
+
+_SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+
+
+class ByteTokenizer:
+    """One token a byte, three special tokens, a ChatML template; needs no package.
+
+    It speaks the part of a transformers tokenizer that this package uses.
+    """
+
+    chat_template: str | None = formats.CHATML
+    all_special_tokens = list(_SPECIAL)
+    all_special_ids = [256, 257, 258]
+    eos_token_id = 258
+    pad_token_id = 256
+
+    def __len__(self) -> int:
+        return 259
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """UTF-8 bytes, special tokens as one id each."""
+        ids: list[int] = []
+        while text:
+            starts = {text.find(token): token for token in _SPECIAL if token in text}
+            cut = min(starts, default=len(text))
+            ids.extend(text[:cut].encode("utf-8"))
+            text = text[cut:]
+            if starts:
+                ids.append(256 + _SPECIAL.index(starts[cut]))
+                text = text[len(starts[cut]) :]
+        return ids
+
+    def decode(self, token_ids: Iterable[int], *, skip_special_tokens: bool = False) -> str:
+        """The text; bytes that are no UTF-8 become the replacement character."""
+        data = bytearray()
+        for token in token_ids:
+            if token < 256:
+                data.append(token)
+            elif not skip_special_tokens:
+                data.extend(_SPECIAL[token - 256].encode())
+        return data.decode("utf-8", "replace")
+
+    def apply_chat_template(
+        self,
+        conversation: Sequence[Mapping[str, Any]],
+        tools: Any = None,
+        *,
+        tokenize: bool = True,
+        add_generation_prompt: bool = False,
+        **_: Any,
+    ) -> Any:
+        """The conversation as text, or as ids."""
+        text = prompt.renderer(self.chat_template or formats.CHATML)(conversation, add_generation_prompt)
+        return self.encode(text) if tokenize else text
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers.
+
+    Args:
+        a: First number.
+        b: Second number.
+    """
+    return a + b
+
+
+def sums(count: int = 4) -> TaskSet:
+    """Tasks ``What is i + 1?`` with the answer i + 1, ids ``sum-0``, ``sum-1``, ..."""
+    tasks = [Task(f"sum-{i}", f"What is {i} + 1?", (str(i + 1),)) for i in range(count)]
+    return TaskSet(tasks, name="sums", origin="made by agent_r1_env.testing", corpus=[Paragraph("t", "x")])
+
+
+def sum_env(tools: Sequence[Tool] | None = None, count: int = 4, **options: Any) -> ToolEnv:
+    """A small ``ToolEnv`` with the tool ``add``; ``options`` go to ``ToolEnv``."""
+    return ToolEnv(sums(count), [tool(add)] if tools is None else tools, **options)
+
+
+def call(name: str, **arguments: Any) -> str:
+    """A reply that calls one tool, in the Hermes format."""
+    return formats.get("hermes").render_call(name, arguments)
+
+
+def answer(text: object) -> str:
+    """A reply that answers."""
+    return f"<answer>{text}</answer>"
+
+
+def say(*replies: str) -> Callable[[str], str]:
+    """A policy for ``ScriptedEngine``: the n-th reply of an episode is the n-th here, later ones the last.
+
+    It counts the assistant turns of a ChatML prompt, so one policy serves many episodes at once.
+    """
+
+    def policy(prompt: str) -> str:
+        turn = prompt.count("<|im_start|>assistant") - 1
+        return replies[min(turn, len(replies) - 1)]
+
+    return policy
+
+
+def scripted(*replies: str, **options: Any) -> ScriptedEngine:
+    """A ``ScriptedEngine`` over a ``ByteTokenizer`` that says ``replies`` in each episode."""
+    return ScriptedEngine(say(*replies), ByteTokenizer(), **options)
+
+
+def _transformers() -> Any:
+    """The package, imported when needed and untyped."""
+    import transformers
+
+    return transformers
+
+
+def tiny_tokenizer() -> Any:
+    """A transformers tokenizer of bytes, with the special tokens and the template of ``ByteTokenizer``."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(models.BPE({letter: i for i, letter in enumerate(letters)}, []))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = decoders.ByteLevel()
+    tokenizer = _transformers().PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token="<|endoftext|>",
+        eos_token="<|im_end|>",
+        additional_special_tokens=["<|im_start|>"],
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = formats.CHATML
+    return tokenizer
+
+
+def tiny_llama(folder: str | Path, seed: int = 0, layers: int = 2, max_length: int = 4096) -> Path:
+    """Write a random Llama of about 50,000 weights and its tokenizer to ``folder`` and return the folder."""
+    import torch
+
+    tokenizer = tiny_tokenizer()
+    config = _transformers().LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=max_length,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        initializer_range=0.2,  # the usual 0.02 makes so flat a model that a wrong log-prob looks right
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        _transformers().LlamaForCausalLM(config).float().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return Path(folder)
