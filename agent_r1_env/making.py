@@ -1,0 +1,153 @@
+"""From a catalogue entry to an environment: what ``gymnasium.make`` calls."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from agent_r1_env import context as contexts
+from agent_r1_env import formats, reward
+from agent_r1_env.catalog import Catalog, load_tool
+from agent_r1_env.entry import Entry
+from agent_r1_env.env import ToolEnv
+from agent_r1_env.errors import AgentR1Error, UnknownName, unknown_name
+from agent_r1_env.loading import TargetFault, load_target
+from agent_r1_env.task import TaskSet
+from agent_r1_env.tool import Tool
+
+_OPTIONS = (
+    "answer_tag",
+    "chat_template",
+    "context",
+    "format",
+    "max_steps",
+    "metrics",
+    "render_mode",
+    "rewards",
+    "system",
+)
+
+
+def make_env(
+    entry: str, folder: str | None = None, *, tool_config: Mapping[str, Mapping[str, Any]] | None = None, **options: Any
+) -> ToolEnv:
+    """Make the environment that a catalogue entry declares.
+
+    Args:
+        entry: ``namespace/name``.
+        folder: of the catalogue; the built-in one by default.
+        tool_config: by tool, values in place of those under ``config`` in the tool's file.
+        options: arguments of ``ToolEnv`` in place of what the entry says; all others go to the function
+            that loads the tasks, such as ``split``, ``data``, ``corpus`` and ``source``.
+
+    Raises:
+        CatalogError: the entry is wrong; names file, line and key.
+        UnknownName: an option, or a name in one, that does not exist.
+        DataError: the tasks cannot be read.
+    """
+    catalog = Catalog.open(folder)
+    env = catalog.env(entry.rpartition("/")[2])
+    chosen = {name: options.pop(name) for name in _OPTIONS if name in options}
+    settings = _settings(env) | chosen
+    settings["terms"] = _own_terms(env, [*settings["rewards"], *settings["metrics"]])
+    settings["rewards"] = {_term_name(name): weight for name, weight in settings["rewards"].items()}
+    settings["metrics"] = [_term_name(name) for name in settings["metrics"]]
+    tasks = _load_tasks(env, options)
+    return ToolEnv(tasks, _load_tools(catalog, env, tasks, tool_config or {}), **settings)
+
+
+def check_env_entry(env: Entry) -> None:
+    """Check the names in an environment's entry that the schema cannot know.
+
+    Raises:
+        CatalogError: a format, context policy, or reward term that does not exist, with its line.
+    """
+    _known(env, formats.get, "format")
+    _known(env, contexts.get, "context")
+    for key in ("reward", "metrics"):
+        for place, name in _places(env.data[key]):
+            if ":" in name:
+                _own_term(env, name, key, place)
+            else:
+                _known(env, reward.get, key, place, name=name)
+
+
+def _known(env: Entry, get: Callable[[str], Any], *keys: str | int, name: str | None = None) -> None:
+    try:
+        get(env.get(*keys) if name is None else name)
+    except UnknownName as unknown:
+        raise env.error(str(unknown), *keys) from None
+
+
+def _settings(env: Entry) -> dict[str, Any]:
+    data = env.data
+    return {
+        "system": data["system"],
+        "format": data["format"],
+        "answer_tag": data["answer"]["tag"],
+        "max_steps": data["max_steps"],
+        "context": data["context"],
+        "rewards": data["reward"],
+        "metrics": data["metrics"],
+    }
+
+
+def _load_tasks(env: Entry, options: Mapping[str, Any]) -> TaskSet:
+    load = env.target("tasks", "load")
+    config = env.get("tasks", "config") or {}
+    taken = inspect.signature(load).parameters
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
+        for name in options:
+            if name not in taken:
+                raise unknown_name("option", name, {*taken, *_OPTIONS, "tool_config"} - set(config), env.name)
+    tasks = load(**{**config, **options})
+    if not isinstance(tasks, TaskSet):
+        raise env.error(f"{env.get('tasks', 'load')} returned {type(tasks).__name__}, not a TaskSet", "tasks", "load")
+    return tasks
+
+
+def _load_tools(
+    catalog: Catalog, env: Entry, tasks: TaskSet, tool_config: Mapping[str, Mapping[str, Any]]
+) -> list[Tool]:
+    entries = catalog.tools_of(env)
+    for name in tool_config:
+        if name not in [entry.name for entry in entries]:
+            raise unknown_name("tool", name, [entry.name for entry in entries], env.name)
+    tools: list[Tool] = []
+    try:
+        for entry in entries:
+            tools.append(load_tool(entry, tasks, {"config": dict(tool_config.get(entry.name, {}))}))
+    except AgentR1Error:
+        for tool in tools:
+            if tool.close is not None:
+                tool.close()
+        raise
+    return tools
+
+
+def _own_terms(env: Entry, names: Iterable[str]) -> dict[str, reward.Term]:
+    """The terms that are named by a target of the user's own."""
+    places = {name: (key, place) for key in ("reward", "metrics") for place, name in _places(env.data[key])}
+    return {
+        _term_name(name): _own_term(env, name, *places.get(name, ("reward",))) for name in names if ":" in name
+    }
+
+
+def _own_term(env: Entry, name: str, *keys: str | int) -> reward.Term:
+    try:
+        term: reward.Term = load_target(name, env.path.parent)
+    except TargetFault as fault:
+        raise env.error(str(fault), *keys) from fault.__cause__
+    if not callable(term):
+        raise env.error(f"{name} is {type(term).__name__}, not a function of an Outcome", *keys)
+    return term
+
+
+def _term_name(name: str) -> str:
+    return name.rpartition(":")[2]
+
+
+def _places(value: Mapping[str, Any] | list[str]) -> list[tuple[str | int, str]]:
+    """Each name in a mapping or list, with the key under which its line is found."""
+    return [(name, name) for name in value] if isinstance(value, Mapping) else list(enumerate(value))
