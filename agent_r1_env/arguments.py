@@ -16,11 +16,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent_r1_env.errors import ArgumentError
-from agent_r1_env.parameters import resolve, subschemas, validator
+from agent_r1_env.schematree import COMBINING, resolve, subschemas
+from agent_r1_env.validation import validator
 from agent_r1_env.wording import dotted, found, violation
-
-# Keywords beside which arguments may be declared elsewhere in the schema.
-_COMBINING = frozenset(("allOf", "anyOf", "oneOf", "$ref", "$dynamicRef", "if", "dependentSchemas"))
 
 
 class ArgumentChecker:
@@ -28,9 +26,9 @@ class ArgumentChecker:
 
     def __init__(self, tool: str, parameters: Mapping[str, Any]) -> None:
         self._tool = tool
-        text = json.dumps(parameters)
-        self._schema: dict[str, Any] = json.loads(text)
-        self._validator = validator(json.dumps(_as_tools_mean_it(self._schema)))
+        self._schema = _as_tools_mean_it(parameters)
+        text = json.dumps(self._schema)
+        self._validator = validator(text)
         self._has_defaults = '"default"' in text
 
     def check(self, arguments: Any) -> dict[str, Any]:
@@ -45,6 +43,10 @@ class ArgumentChecker:
             return self._completed(completed, self._schema) if self._has_defaults else completed
         except RecursionError:
             raise ArgumentError(f"the arguments of {self._tool} are nested too deeply") from None
+        except (OverflowError, ValueError) as limit:
+            if isinstance(limit, ArgumentError):
+                raise
+            raise ArgumentError(f"the arguments of {self._tool} hold a number that is too large") from None
 
     def _refuse_misfit(self, arguments: Any) -> None:
         if not isinstance(arguments, dict):
@@ -89,15 +91,15 @@ class ArgumentChecker:
         return bool(self._validator.evolve(schema=schema).is_valid(value))
 
 
-def _as_tools_mean_it(schema: dict[str, Any]) -> dict[str, Any]:
+def _as_tools_mean_it(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema that calls are checked with: closed at the top, and nothing with a default required."""
-    strict = copy.deepcopy(schema)
+    strict: dict[str, Any] = copy.deepcopy(dict(schema))
     for _, part in subschemas(strict):
         if isinstance(part, dict) and "required" in part:
             properties = part.get("properties", {})
             part["required"] = [name for name in part["required"] if not _has_default(properties.get(name))]
     if "additionalProperties" not in strict and "unevaluatedProperties" not in strict:
-        combined = not _COMBINING.isdisjoint(strict)
+        combined = not COMBINING.isdisjoint(strict)
         strict["unevaluatedProperties" if combined else "additionalProperties"] = False
     return strict
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agent_r1_env.tool import Tool
 
 BUILTIN_NAMESPACE = "AgentR1"
-_ENTRY_POINT = "agent_r1_env.env:make_env"
+_ENTRY_POINT = "agent_r1_env.making:make_env"
 _FOLDERS = {"tool": "tools", "env": "envs", "recipe": "trainers"}
 
 
@@ -113,6 +113,7 @@ class Catalog:
         Raises:
             CatalogError: the first thing that is wrong.
         """
+        from agent_r1_env.making import check_env_entry
         from agent_r1_env.toolfile import check_tool
 
         for name in self.names("tool"):
@@ -121,7 +122,9 @@ class Catalog:
         for env in envs:
             for tool in self.tools_of(env):
                 check_tool(tool)
-            env.target("tasks", "load")
+            config = env.get("tasks", "config") or {}
+            env.check_config(env.target("tasks", "load"), config, "tasks", "config")
+            check_env_entry(env)
             for policy in env.data["policies"]:
                 env.target("policies", policy)
         return envs
@@ -183,14 +186,15 @@ def register_builtin() -> list[str]:
     Their files are read in full, and checked, when an environment is made.
     """
     root = builtin_root()
-    return _register(map(_name_and_version, sorted((root / "envs").glob("*.yaml"))), BUILTIN_NAMESPACE, root)
+    # Without a folder in it, the spec means the same on every machine that has this package.
+    return _register(map(_name_and_version, sorted((root / "envs").glob("*.yaml"))), BUILTIN_NAMESPACE, None)
 
 
-def _register(envs: Iterable[tuple[str, int]], namespace: str, root: Path) -> list[str]:
+def _register(envs: Iterable[tuple[str, int]], namespace: str, root: Path | None) -> list[str]:
     ids = []
     for name, version in envs:
         env_id = f"{namespace}/{name}-v{version}"
-        kwargs = {"entry": f"{namespace}/{name}", "folder": str(root)}
+        kwargs = {"entry": f"{namespace}/{name}", "folder": None if root is None else str(root)}
         known = gym.registry.get(env_id)
         if known is not None and (known.entry_point, known.kwargs) != (_ENTRY_POINT, kwargs):
             owner = known.kwargs.get("folder", known.entry_point)

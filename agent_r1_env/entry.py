@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agent_r1_env import yamlfile
 from agent_r1_env.catalog import fold
-from agent_r1_env.errors import CatalogError, RecipeError, nearest
+from agent_r1_env.errors import CatalogError, RecipeError, hint, nearest
 from agent_r1_env.loading import TargetFault, load_target
-from agent_r1_env.parameters import validator
+from agent_r1_env.signature import signature_of
+from agent_r1_env.validation import validator
 from agent_r1_env.wording import constraint, found, shown
 
 
@@ -59,6 +60,26 @@ class Entry:
             return load_target(str(self.get(*keys)), self.path.parent)
         except TargetFault as fault:
             raise self.error(str(fault), *keys) from fault.__cause__
+
+    def check_config(
+        self, target: Any, config: Mapping[str, Any], *keys: str, filled: Collection[str] = ()
+    ) -> None:
+        """Make sure that ``target`` takes every key of ``config``, which stands at ``keys``.
+
+        Args:
+            filled: names that somebody else fills in, so that they are no use in ``config``.
+
+        Raises:
+            CatalogError: it does not take one, with the nearest that it takes.
+        """
+        parameters = signature_of(target)
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+            return
+        known = [name for name in parameters if name not in filled]
+        for key in config:
+            if key not in known:
+                name = getattr(target, "__name__", type(target).__name__)
+                raise self.error(f"{name} takes no {key!r}{hint(key, known)}", *keys, key, of_key=True)
 
     def _absolute(self, value: Any) -> Any:
         if isinstance(value, str) and value.startswith(("./", "../")):

@@ -27,13 +27,15 @@ def shortened(text: str, max_chars: int) -> tuple[str, int]:
 
 
 def as_text(value: Any) -> str:
-    """A result as text: strings as they are, None as "", everything else as JSON."""
+    """A result as text: strings as they are, None as "", data as JSON, other objects as ``str`` has them."""
     if isinstance(value, str):
         return str.__str__(value)
     if value is None:
         return ""
-    if isinstance(value, bytes | bytearray | memoryview):
-        return _of_bytes(bytes(value))
+    if not isinstance(value, dict | list | tuple | bool | int | float):
+        value = _as_json(value)
+        if isinstance(value, str):
+            return value
     try:
         return json.dumps(value, ensure_ascii=False, default=_as_json)
     except (TypeError, ValueError, RecursionError):  # keys that are no strings, a list within itself

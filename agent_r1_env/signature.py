@@ -90,14 +90,11 @@ def compare(
     Raises:
         SignatureFault: it needs an argument that a call may lack, or takes none of a declared name.
     """
-    try:
-        accepted = _by_name(function, method)
-    except ValueError:  # a builtin that hides its signature: the first call will tell
-        return
+    accepted = _by_name(function, method)
     properties = parameters.get("properties", {})
     sure = {name for name in parameters.get("required", ()) if name in properties}
     sure |= {name for name, schema in properties.items() if isinstance(schema, dict) and "default" in schema}
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
+    takes_any = any(taken.kind is taken.VAR_KEYWORD for taken in signature_of(function).values())
     for name in given:
         if name not in accepted and not takes_any:
             raise SignatureFault(f"{_name(function)} takes no {name!r}, which config sets")
@@ -115,8 +112,16 @@ def compare(
             raise SignatureFault(f"{_name(function)} needs the argument {name!r}, which {lack}")
 
 
+def signature_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The parameters of ``function``. A builtin that hides them is taken to accept anything."""
+    try:
+        return dict(inspect.signature(function).parameters)
+    except (ValueError, TypeError):
+        return {"hidden": inspect.Parameter("hidden", inspect.Parameter.VAR_KEYWORD)}
+
+
 def _by_name(function: Callable[..., Any], method: bool) -> dict[str, inspect.Parameter]:
-    parameters = dict(inspect.signature(function).parameters)
+    parameters = signature_of(function)
     if method:
         parameters.pop(next(iter(parameters), ""), None)
     for parameter in parameters.values():

@@ -98,7 +98,13 @@ class Toolbox:
             arguments = tool.validate(call.arguments)
         except ArgumentError as refusal:
             return _refused(call.id, call.name, "invalid_arguments", str(refusal))
-        return _Running(tool, call.id, workers.start(tool.run, arguments, as_text))
+        if (hung := workers.hanging(tool.run)) >= workers.MAX_HANGING:
+            text = f"{tool.name} does not answer; {hung} earlier calls of it still run"
+            return _refused(call.id, call.name, "timeout", text)
+        try:
+            return _Running(tool, call.id, workers.start(tool.run, arguments, as_text))
+        except RuntimeError as failure:  # the system gives no more threads
+            return _refused(call.id, call.name, "raised", f"{tool.name} could not be started: {failure}")
 
     def _unknown(self, name: str) -> str:
         if not self.tools:
@@ -112,21 +118,24 @@ class _Running:
     """A call that was started, and that has until its tool's timeout to finish."""
 
     def __init__(self, tool: Tool, call_id: str, future: Future[workers.Outcome]) -> None:
-        self._tool, self._call_id, self.future = tool, call_id, future
+        self._tool, self._call_id, self._future = tool, call_id, future
         self._end = time.monotonic() + tool.timeout
 
     def wait(self) -> ToolResult:
         try:
-            return self._result(self.future.result(max(0.0, self._end - time.monotonic())))
+            return self._result(self._future.result(max(0.0, self._end - time.monotonic())))
         except TimeoutError:
             return self._late()
 
     async def wait_async(self) -> ToolResult:
-        waiting = asyncio.wrap_future(self.future)
+        waiting = asyncio.wrap_future(self._future)
         try:
             return self._result(await asyncio.wait_for(waiting, max(0.0, self._end - time.monotonic())))
         except TimeoutError:
             return self._late()
+
+    def leave(self) -> None:
+        workers.leave(self._tool.run, self._future)
 
     def _result(self, outcome: workers.Outcome) -> ToolResult:
         tool, failure = self._tool, outcome.failure
@@ -148,7 +157,7 @@ def _leave(started: Iterable[_Running | ToolResult]) -> None:
     """Cancel what still runs; no more than a look at each call that is done."""
     for each in started:
         if not isinstance(each, ToolResult):
-            each.future.cancel()
+            each.leave()
 
 
 def _refused(call_id: str, name: str, kind: str, reason: str) -> ToolResult:

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_r1_env.entry import Entry
-from agent_r1_env.errors import hint, unknown_name
-from agent_r1_env.parameters import SchemaFault, check_parameters, unknown_keywords
-from agent_r1_env.signature import SignatureFault, compare, describe, description_of
+from agent_r1_env.errors import unknown_name
+from agent_r1_env.parameters import check_parameters, unknown_keywords
+from agent_r1_env.schematree import SchemaFault
+from agent_r1_env.signature import SignatureFault, compare, describe, description_of, signature_of
 from agent_r1_env.tool import Tool
 
 OVERRIDES = ("config", "description", "timeout", "max_chars")
 """The keys of a tool's file that whoever loads it may set anew; ``config`` is merged key by key."""
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True)
@@ -61,32 +63,47 @@ def load_tool(entry: Entry, tasks: Any = None, overrides: Mapping[str, Any] | No
 
 def _plan(entry: Entry, overrides: Mapping[str, Any]) -> _Plan:
     target = entry.target("run")
+    made = target if isinstance(target, Tool) else None  # by @tool
+    target = made.run if made else target
     if not callable(target):
-        raise entry.error(f"{entry.get('run')} is {type(target).__name__}, not a function or class", "run")
-    config = {**(entry.get("config") or {}), **overrides.get("config", {})}
-    is_class = isinstance(target, type)
-    if is_class and "__call__" not in dir(target):
-        raise entry.error(f"class {target.__name__} has no __call__ method to run", "run")
-    function = target.__call__ if is_class else target
+        raise entry.error(
+            f"{entry.get('run')} is of type {type(target).__name__}, no function or class", "run"
+        )
+    config = {**entry.get("config"), **overrides.get("config", {})}
+    parameters = entry.get("parameters")
+    if parameters is not None:
+        _check_parameters(entry, parameters)
     try:
-        if is_class:
-            _check_config(entry, target, config)
-        parameters = entry.get("parameters")
-        if parameters is None:
-            parameters = describe(function, method=is_class, given=() if is_class else config)
-        else:
-            _check_parameters(entry, parameters)
-            compare(function, parameters, given=() if is_class else config, method=is_class)
+        parameters = _fitting(entry, target, config, parameters or (made.parameters if made else None))
     except SignatureFault as fault:
         raise entry.error(
             str(fault), "parameters" if entry.get("parameters") else "run", of_key=True
         ) from None
-    text = overrides.get("description", entry.get("description")) or description_of(target)
+    text = overrides.get("description") or entry.get("description")
+    text = text or (made.description if made else description_of(target))
     if not text:
-        raise entry.error(
-            "key 'description' is missing: one sentence that tells a model when to use the tool"
-        )
+        raise entry.error("key 'description' is missing; it tells a model when to use the tool")
     return _Plan(target, config, text, parameters)
+
+
+def _fitting(
+    entry: Entry, target: Any, config: Mapping[str, Any], parameters: dict[str, Any] | None
+) -> dict[str, Any]:
+    """The parameters, compared with the code or derived from it."""
+    if not isinstance(target, type):
+        if parameters is None:
+            return describe(target, given=config)
+        compare(target, parameters, given=config)
+        return parameters
+    entry.check_config(target, config, "config", filled=("tasks",))
+    _check_complete(entry, target, config)
+    call = next((base.__dict__["__call__"] for base in target.__mro__ if "__call__" in base.__dict__), None)
+    if call is None:
+        raise entry.error(f"class {target.__name__} has no __call__ method to run", "run")
+    if parameters is None:
+        return describe(call, method=True)
+    compare(call, parameters, method=True)
+    return parameters
 
 
 def _check_parameters(entry: Entry, parameters: dict[str, Any]) -> None:
@@ -98,22 +115,10 @@ def _check_parameters(entry: Entry, parameters: dict[str, Any]) -> None:
         raise entry.error(str(fault), "parameters", *fault.path) from None
 
 
-def _check_config(entry: Entry, target: type, config: Mapping[str, Any]) -> None:
-    """Make sure that the constructor takes every key of ``config`` and needs no other."""
-    parameters = {
-        name: parameter
-        for name, parameter in inspect.signature(target).parameters.items()
-        if parameter.kind is not parameter.VAR_POSITIONAL
-    }
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    for key in config:
-        if key not in parameters and not takes_any:
-            known = [name for name in parameters if name != "tasks"]
-            reason = f"{target.__name__} takes no {key!r} in config{hint(key, known)}"
-            raise entry.error(reason, "config", key, of_key=True)
-    for name, parameter in parameters.items():
-        needed = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
-        if needed and name not in config and name != "tasks":
+def _check_complete(entry: Entry, target: type, config: Mapping[str, Any]) -> None:
+    for name, parameter in signature_of(target).items():
+        optional = parameter.default is not parameter.empty or parameter.kind in _REST
+        if not optional and name not in config and name != "tasks":
             raise entry.error(f"{target.__name__} needs {name!r} in config", "config", of_key=True)
 
 
@@ -124,7 +129,7 @@ def _build(entry: Entry, plan: _Plan, tasks: Any) -> Callable[..., Any]:
         )
         return run
     given = dict(plan.config)
-    parameter = inspect.signature(plan.target).parameters.get("tasks")
+    parameter = signature_of(plan.target).get("tasks")
     if parameter is not None and "tasks" not in given:
         if tasks is not None:
             given["tasks"] = tasks

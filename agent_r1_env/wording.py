@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agent_r1_env.errors import nearest
-from agent_r1_env.parameters import resolve
+from agent_r1_env.schematree import resolve
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError

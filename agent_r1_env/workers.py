@@ -15,6 +15,7 @@ import inspect
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ from typing import Any
 
 MAX_IDLE = 64
 """Threads kept for the next calls; those beyond end when their call does."""
+
+MAX_HANGING = 128
+"""Calls of one function that may hang at the same time; past that, no thread is wasted on it."""
 
 STUCK_AFTER = 0.1
 """Seconds an event loop may leave a question unanswered before calls go to a new one."""
@@ -56,6 +60,26 @@ def start(function: Callable[..., Any], arguments: dict[str, Any], finish: Finis
     context = contextvars.copy_context()
     _POOL.run(functools.partial(context.run, _call, future, function, arguments, finish))
     return future
+
+
+def leave(function: Callable[..., Any], future: Future[Outcome]) -> None:
+    """Give up waiting: cancel a coroutine; count a function among those that hang until it ends."""
+    if future.cancel() or future.done():
+        return
+    code = _code(function)
+    with _LOCK:
+        _HANGING[code] += 1
+    future.add_done_callback(lambda _: _ended(code))
+
+
+def hanging(function: Callable[..., Any]) -> int:
+    """How many calls of this function were left and still run."""
+    return _HANGING[_code(function)] if _HANGING else 0
+
+
+def _ended(code: Any) -> None:
+    with _LOCK:
+        _HANGING[code] -= 1
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
@@ -176,9 +200,7 @@ def _settle(future: Future[Outcome], task: asyncio.Task[Outcome]) -> None:
 
 def _loop_of(function: Callable[..., Any]) -> _Loop:
     """The loop of this code. Each tool has its own, so that one which blocks its loop stops no other."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", type(function))
+    code = _code(function)
     with _LOCK:
         loop = _LOOPS.get(code)
         if loop is not None and loop.stuck:
@@ -189,7 +211,15 @@ def _loop_of(function: Callable[..., Any]) -> _Loop:
     return loop
 
 
+def _code(function: Callable[..., Any]) -> Any:
+    """What instances of a class, partials and bound methods of the same function have in common."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", type(function))
+
+
 _POOL = _ThreadPool()
+_HANGING: Counter[Any] = Counter()
 _LOOPS: dict[Any, _Loop] = {}
 # Loops of the process that this one was forked from: never used, never closed, for they are not ours.
 _PARENTS: list[_Loop] = []
@@ -203,6 +233,7 @@ def _forget_threads() -> None:
     _LOCK = threading.Lock()
     _PARENTS.extend(_LOOPS.values())
     _LOOPS.clear()
+    _HANGING.clear()
 
 
 if hasattr(os, "register_at_fork"):
