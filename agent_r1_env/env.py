@@ -72,7 +72,8 @@ class ToolEnv(gym.Env[str, str]):
     ``metrics``. The right answer is in none of them.
     """
 
-    metadata = {"render_modes": ["ansi", "human"]}
+    # A turn has no natural pace; Gymnasium asks for a number all the same.
+    metadata = {"render_modes": ["ansi", "human"], "render_fps": 1}
 
     def __init__(
         self,
