@@ -149,8 +149,8 @@ def tiny_llama(folder: str | Path, seed: int = 0, layers: int = 2, max_length: i
     tokenizer = tiny_tokenizer()
     config = _transformers().LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
+        hidden_size=64,  # 32 a head, the least that vLLM knows on a CPU
+        intermediate_size=128,
         num_hidden_layers=layers,
         num_attention_heads=2,
         num_key_value_heads=1,

@@ -1,7 +1,7 @@
 """A transformers model as an engine: slower than vLLM, but it needs nothing else and runs anywhere.
 
-Requests that wait at the same time become one left-padded batch. The next batch begins when the last row of this
-one is done, so replies of very different lengths waste time; vLLM doesn't have that problem.
+Requests that wait at the same time become one left-padded batch. The next batch begins when the last row of
+this one is done, so replies of very different lengths waste time; vLLM doesn't have that problem.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from agent_r1_env.messages import FinishReason
 class TransformersEngine:
     """Samples from a causal language model of transformers.
 
-    The model is only touched while a request waits, in evaluation mode and without gradients, and is left in the
-    mode in which it was found.
+    The model is only touched while a request waits, in evaluation mode and without gradients, and is left in
+    the mode in which it was found.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ def _draw(logprobs: torch.Tensor, row: _Row) -> int:
 
 
 def _end_ids(model: Any, tokenizer: Tokenizer) -> frozenset[int]:
-    """Ids that end a reply whatever is asked for: the tokenizer's, and those of the model's own configuration."""
+    """Ids that always end a reply: the tokenizer's, and those of the model's own configuration."""
     configured = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     listed = configured if isinstance(configured, list) else [configured]
     return frozenset(int(token) for token in [*listed, tokenizer.eos_token_id] if token is not None)

@@ -18,7 +18,7 @@ from agent_r1_env.errors import EngineError, missing_extra
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; without it vLLM wants a share of the whole memory, used or not
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the model is in this process, where its weights can be changed
-    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
 }
 """Environment variables that ``VLLMEngine.load`` sets where they are not set."""
@@ -66,6 +66,7 @@ class VLLMEngine:
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         try:
+            from transformers import AutoTokenizer
             from vllm import LLM
             from vllm.platforms import current_platform
         except ModuleNotFoundError as error:
@@ -75,7 +76,10 @@ class VLLMEngine:
             # Compiling takes a minute on a CPU and gives a tenth back.
             ours |= {"dtype": dtype or "float32", "enforce_eager": True}
         llm = LLM(**{"model": model, "seed": seed, **ours, **options})
-        engine = cls(llm, llm.get_tokenizer())
+        # Not the one that vLLM uses: this one is called from event loops, that one from the engine's thread.
+        trusted = options.get("trust_remote_code", False)
+        tokenizer = AutoTokenizer.from_pretrained(options.get("tokenizer", model), trust_remote_code=trusted)
+        engine = cls(llm, tokenizer)
         engine._owned = True
         return engine
 
