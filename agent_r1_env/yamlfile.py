@@ -93,6 +93,17 @@ def read(path: Path, error: type[CatalogError] = CatalogError) -> YamlFile:
     return YamlFile(path, builder.build(root, ()), builder.keys, builder.values)
 
 
+def value(text: str, source: str) -> Any:
+    """One value, as YAML would read it behind a key; ``source`` says in messages where it stood.
+
+    Raises:
+        CatalogError: the text is no YAML.
+    """
+    place = Path(source)
+    root = _compose(text, place, CatalogError)
+    return None if root is None else _Builder(place, CatalogError).build(root, ())
+
+
 def _compose(text: str, path: Path, error: type[CatalogError]) -> Any:
     try:
         return yaml.compose(text, Loader=_CoreLoader)
