@@ -1,0 +1,114 @@
+"""What a batch needs beside its rows: padding, fair weights, the drift count and the metrics of its episodes.
+
+Plain Python on plain data, so that it can be tested and reused without TRL.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import fmean, pstdev
+from typing import Any
+
+from .episode import Episode
+from .trajectory import Row, drift, sampled_ids
+
+INVALID = frozenset({"malformed", "unknown_tool", "invalid_arguments"})
+
+
+def columns(rows: Sequence[Row], size: int, token: int) -> dict[str, list[Any]]:
+    """Rows as the columns of TRL's `rollout_func`, filled up to `size` with rows that no loss covers.
+
+    A padding row is the cheapest legal one: `token` as prompt, `token` as completion, mask 0.
+    """
+    padding = size - len(rows)
+    return {
+        "prompt_ids": [row.prompt_ids for row in rows] + [[token]] * padding,
+        "completion_ids": [row.completion_ids for row in rows] + [[token]] * padding,
+        "logprobs": [row.logprobs for row in rows] + [[0.0]] * padding,
+        "env_mask": [row.loss_mask for row in rows] + [[0]] * padding,
+    }
+
+
+def share_out(rows: Sequence[Row]) -> list[Row]:
+    """Rows whose advantages are scaled by their share of their episode's trained tokens.
+
+    A loss that averages each row by itself would count an episode once for every row it was split into.
+    Scaled like this, the rows of an episode weigh together exactly as much as one row that holds them all.
+    """
+    tokens: Counter[int] = Counter()
+    for row in rows:
+        tokens[row.episode] += sum(row.loss_mask)
+    shares = [sum(row.loss_mask) / tokens[row.episode] for row in rows]
+    return [
+        replace(row, advantages=[share * advantage for advantage in row.advantages])
+        for row, share in zip(rows, shares, strict=True)
+    ]
+
+
+def count_drift(trained: Iterable[Sequence[int]], rows: Sequence[Row], episodes: Sequence[Episode]) -> int:
+    """Number of tokens about which a batch and the sampler disagree.
+
+    Args:
+        trained: For each row, the ids that the loss takes for the policy's own, in order.
+        rows: Say which episode each of them belongs to.
+        episodes: Hold the ids as the engine sampled them.
+    """
+    held: defaultdict[int, list[int]] = defaultdict(list)
+    for ids, row in zip(trained, rows, strict=True):
+        held[row.episode].extend(ids)
+    return sum(drift(sampled_ids(episode), held[number]) for number, episode in enumerate(episodes))
+
+
+def facts(episode: Episode) -> dict[str, Any]:
+    """The little of an episode that every rank needs: plain data."""
+    calls = [call for step in episode.steps for call in step.calls]
+    return {
+        "group": episode.group,
+        "reward": float(episode.reward),
+        "failed": episode.failed,
+        "steps": len(episode.steps),
+        "sampled": sum(bool(step.response_ids) for step in episode.steps),
+        "calling": sum(bool(step.calls) for step in episode.steps),
+        "calls": len(calls),
+        "invalid": sum(call.get("error") in INVALID for call in calls),
+        "truncated": bool(episode.truncated),
+        "stop": episode.stop_reason or "none",
+        "metrics": {name: float(value) for name, value in episode.metrics.items()},
+    }
+
+
+def summary(episodes: Sequence[dict[str, Any]], rows: int) -> dict[str, float]:
+    """Metrics of a batch from the `facts` of its episodes and the number of its rows.
+
+    `tool_call_rate` is the share of replies with a call, `invalid_call_rate` the share of calls that could
+    not be read, named no tool or had wrong arguments, `merged_fraction` the share of later steps that went
+    on in the row of the step before (absent when no episode had a second step).
+    """
+    steps, sampled = sum(e["steps"] for e in episodes), sum(e["sampled"] for e in episodes)
+    later = sum(max(0, e["sampled"] - 1) for e in episodes)
+    result = {
+        "episode_reward": fmean(e["reward"] for e in episodes),
+        "steps_per_episode": steps / len(episodes),
+        "tool_call_rate": sum(e["calling"] for e in episodes) / max(1, steps),
+        "invalid_call_rate": sum(e["invalid"] for e in episodes) / max(1, sum(e["calls"] for e in episodes)),
+        "truncated_fraction": fmean(e["truncated"] for e in episodes),
+        "rows_real": float(rows),
+    }
+    if later:
+        result["merged_fraction"] = (sampled - rows) / later
+    for stop, count in Counter(e["stop"] for e in episodes).items():
+        result[f"stop/{stop}"] = count / len(episodes)
+    for name in sorted({name for e in episodes for name in e["metrics"]}):
+        result[name] = fmean(e["metrics"][name] for e in episodes if name in e["metrics"])
+    return result
+
+
+def reward_spread(episodes: Sequence[dict[str, Any]]) -> tuple[float, float]:
+    """Standard deviation of all episode rewards, and the share of groups in which all rewards are equal."""
+    groups: defaultdict[int, set[float]] = defaultdict(set)
+    for episode in episodes:
+        groups[episode["group"]].add(episode["reward"])
+    constant = fmean(len(rewards) == 1 for rewards in groups.values())
+    return pstdev(e["reward"] for e in episodes), constant

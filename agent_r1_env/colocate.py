@@ -1,0 +1,72 @@
+"""vLLM beside the trainer in one process, on a machine without an accelerator.
+
+TRL's colocated mode is written for GPUs. Three things must differ on a CPU, all of them measured:
+
+- vLLM picks bfloat16 for a float32 checkpoint by itself, so the sampler and the trainer would disagree
+  about every log-probability; the float type is given explicitly.
+- TRL pushes parameters one by one, which fails on the packed weights of the CPU kernels; ``reload_weights``
+  repacks.
+- A tied ``lm_head`` is packed a second time and no parameter carries its name, so it would silently keep
+  the old weights; it is sent by name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+import trl.generation.vllm_generation as vllm_generation
+import trl.trainer.grpo_trainer as grpo_trainer
+
+KV_CACHE_GIB = "1"
+
+
+class CPUVLLMGeneration(vllm_generation.VLLMGeneration):  # type: ignore[misc]  # TRL ships no types
+    """TRL's colocated vLLM with weights that reach the CPU kernels."""
+
+    def _init_vllm(self) -> None:
+        # Without it vLLM wants a share of the whole memory for its cache, and refuses to start without.
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", KV_CACHE_GIB)
+        original = vllm_generation.LLM
+        dtype = str(self.accelerator.unwrap_model(self.model).dtype).removeprefix("torch.")
+
+        def llm(**kwargs: Any) -> Any:
+            # Compiling costs a minute at start and gives a tenth of the speed back: not worth it on a CPU.
+            return original(**{**kwargs, "dtype": dtype, "enforce_eager": True})
+
+        vllm_generation.LLM = llm
+        try:
+            super()._init_vllm()
+        finally:
+            vllm_generation.LLM = original
+
+    def sync_weights(self) -> None:
+        """Give vLLM the trainer's weights, and drop what it cached under the old ones."""
+        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._weights()})
+        self.llm.reset_prefix_cache()
+
+    def _weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        model = self.accelerator.unwrap_model(self.model)
+        tied = model.config.get_text_config().tie_word_embeddings
+        head = model.get_output_embeddings()
+        yield from self._iter_named_params()
+        if tied and head is not None:
+            yield "lm_head.weight", head.weight.data
+
+
+@contextmanager
+def _cpu_generation() -> Iterator[None]:
+    original = grpo_trainer.VLLMGeneration
+    grpo_trainer.VLLMGeneration = CPUVLLMGeneration
+    try:
+        yield
+    finally:
+        grpo_trainer.VLLMGeneration = original
+
+
+def colocated() -> Any:
+    """Context in which a ``GRPOTrainer`` is built with the vLLM that fits this machine."""
+    return nullcontext() if torch.accelerator.is_available() else _cpu_generation()

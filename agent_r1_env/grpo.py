@@ -1,0 +1,341 @@
+"""The adapter to TRL: GRPO whose samples are episodes of an environment.
+
+Two methods of TRL's trainer are replaced. ``_generate_and_score_completions`` plays episodes, turns them
+into masked rows and hands those to TRL's own code, which does everything else with however many rows there
+are. ``_compute_loss`` bounds the memory that those rows take. Nothing else of TRL is touched.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent_r1_env.errors import EngineError, missing_extra
+
+try:
+    import numpy as np
+    import numpy.typing as npt
+    import torch
+    from accelerate.utils import gather_object
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+except ImportError as error:
+    raise missing_extra(error.name or "trl", "train") from error
+
+from agent_r1_env import advantage as estimators
+from agent_r1_env.batch import columns, count_drift, facts, reward_spread, share_out, summary
+from agent_r1_env.colocate import colocated
+from agent_r1_env.engines import Engine, Sampling
+from agent_r1_env.episode import Episode, EpisodeFile
+from agent_r1_env.evaluate import make
+from agent_r1_env.microbatch import parts, share
+from agent_r1_env.rollout import EpisodeRequest, Rollout
+from agent_r1_env.trajectory import Row, rows
+from agent_r1_env.trl_config import adapted, check_version
+
+check_version()
+Play = Callable[[Sequence[EpisodeRequest]], Sequence[Episode]]
+_OURS = ("tools", "environment_factory", "rollout_func", "reward_funcs")
+
+
+class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
+    """``trl.GRPOTrainer`` on episodes.
+
+    ``args`` keep TRL's meaning, except that ``max_completion_length`` bounds one reply and not the episode,
+    and that `trl_config.adapted` sets right what TRL's defaults get wrong for episodes. With
+    ``use_vllm=True`` vLLM runs in this process; without it the training model itself samples, which is slow
+    and meant for tiny models.
+
+    Logged beside TRL's own metrics, under ``agent/``: what `batch.summary` lists, ``drift`` (tokens trained
+    on that are not the tokens sampled: always 0), ``rows_padded`` and ``rollout_seconds``. TRL's ``reward``,
+    ``reward_std`` and ``frac_reward_zero_std`` are those of the episodes, too.
+    """
+
+    _name = "Agent GRPO"
+    _last_loaded_step: int  # TRL's: the step whose weights vLLM has
+
+    def __init__(
+        self,
+        model: Any,
+        env: str,
+        args: GRPOConfig | None = None,
+        *,
+        env_kwargs: Mapping[str, Any] | None = None,
+        train_dataset: Any = None,
+        rollout: Play | None = None,
+        advantage: str = "grpo",
+        loss_mask: bool = True,
+        merge: bool = True,
+        episodes_path: str | Path | None = None,
+        concurrency: int = 64,
+        rows_at_once: int | None = None,
+        **trl: Any,
+    ) -> None:
+        """Build the trainer, and vLLM with it when ``args.use_vllm``.
+
+        Args:
+            model: a name, a folder or a model, as for TRL.
+            env: id of a registered environment; ``env_kwargs`` are plain data for ``gymnasium.make``.
+            train_dataset: rows with ``prompt`` (for TRL's tables) and ``task`` (index or id, for the
+                environment's ``reset``). By default all tasks of the environment.
+            rollout: plays the requested episodes in place of the built-in rollout, in their order.
+            advantage: name of an estimator in `agent_r1_env.advantage`.
+            loss_mask: False is the ablation that trains on tool results as well.
+            merge: False keeps each step as a row of its own: the same gradient for more work.
+            episodes_path: a file to which each episode is appended when it ends, by the main process.
+            concurrency: episodes that run at the same time in each process.
+            rows_at_once: rows in one forward and backward pass; a batch takes as many passes as it needs.
+                By default ``per_device_train_batch_size``.
+            trl: whatever else ``GRPOTrainer`` takes: ``processing_class``, ``callbacks``, ...
+
+        Raises:
+            ValueError: a setting that episodes cannot honour; the message says which.
+            UnknownName: no such estimator.
+        """
+        for name in _OURS:
+            if trl.pop(name, None) is not None:
+                raise ValueError(f"{name} cannot be used: tools, turns and rewards belong to the environment")
+        self._estimate = estimators.get(advantage)
+        args = adapted(args if args is not None else GRPOConfig("agent-grpo"))
+        if train_dataset is None:
+            train_dataset = task_dataset(env, env_kwargs)
+        with colocated():
+            super().__init__(
+                model=model, reward_funcs=episode_reward, args=args, train_dataset=train_dataset, **trl
+            )
+        if not self.use_vllm and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
+            raise ValueError("a sharded model can only be sampled through vLLM; set use_vllm=True")
+        self.rollout_func = _replay  # set here and not passed, because TRL warns about the argument
+        self._env, self._env_kwargs, self._concurrency = env, env_kwargs, concurrency
+        self._custom_play = rollout
+        self._loss_mask, self._merge = loss_mask, merge
+        self._rows_at_once = rows_at_once or args.per_device_train_batch_size
+        self._episodes_path = episodes_path
+        main = self.accelerator.is_main_process
+        self._file = EpisodeFile(episodes_path) if episodes_path is not None and main else None
+        self._engine: Engine | None = None
+        self._rollout: Rollout | None = None
+
+    # -- playing
+
+    def engine(self) -> Engine:
+        """The engine that samples in training, with the weights of now; to be called on every process."""
+        # TRL does this where it generates by itself, which is too late for episodes.
+        if self.use_vllm and self.state.global_step != self._last_loaded_step:
+            self.vllm_generation.sync_weights()
+            self._last_loaded_step = self.state.global_step
+        if self._engine is None:
+            self._engine = self._new_engine()
+        return self._engine
+
+    def close(self) -> None:
+        """Let go of the environments, the engine and the episode file."""
+        for part in (self._rollout, self._engine, self._file):
+            if part is not None:
+                part.close()
+
+    def _new_engine(self) -> Engine:
+        if self.use_vllm:
+            from agent_r1_env.engines.vllm import VLLMEngine
+
+            return VLLMEngine(self.vllm_generation.llm, self._tokenizer)
+        from agent_r1_env.engines.hf import TransformersEngine
+
+        return TransformersEngine(self.accelerator.unwrap_model(self.model), self._tokenizer)
+
+    def _episodes(self, inputs: Sequence[Mapping[str, Any]], training: bool) -> Sequence[Episode]:
+        """Episodes for these inputs; an error of one process is raised in all, so that none waits forever."""
+        episodes: Sequence[Episode] = []
+        failure: Exception | None = None
+        try:
+            episodes = self._play(self._requests(inputs, training), training)
+            if len(episodes) != len(inputs):
+                raise EngineError(f"{len(inputs)} episodes were asked for and {len(episodes)} came back")
+        except Exception as error:  # told to the other processes, then raised
+            failure = error
+        failures = gather_object([f"{type(failure).__name__}: {failure}" if failure else None])
+        if failure is not None:
+            raise failure
+        for process, text in enumerate(failures):
+            if text is not None:
+                raise EngineError(f"the rollout of process {process} failed: {text}")
+        return episodes
+
+    def _play(self, requests: Sequence[EpisodeRequest], training: bool) -> Sequence[Episode]:
+        """Play with the weights of now; each process draws from seeds of its own."""
+        if self._custom_play is not None:
+            return self._custom_play(requests)
+        engine = self.engine()
+        if self._rollout is None:
+            self._rollout = Rollout(self._env, self._env_kwargs, engine=engine, concurrency=self._concurrency)
+        self._rollout.on_episode = self._file.append if self._file is not None and training else None
+        self._rollout.sampling = Sampling(
+            max_tokens=self.max_completion_length,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            seed=self._seed(training, self.accelerator.process_index),
+        )
+        self.model.eval()
+        try:
+            return self._rollout.run(requests, policy_version=self.state.global_step)
+        finally:
+            self.model.train(training)
+
+    def _requests(self, inputs: Sequence[Mapping[str, Any]], training: bool) -> list[EpisodeRequest]:
+        """One request an input; a group shares its task and the seed of its environments."""
+        size = self.num_generations if training else self.num_generations_eval
+        first = self.accelerator.process_index * len(inputs)
+        groups = [(first + place) // size for place in range(len(inputs))]  # one may lie across processes
+        return [
+            EpisodeRequest(row["task"], self._seed(training, 1 << 16, group), group)
+            for row, group in zip(inputs, groups, strict=True)
+        ]
+
+    def _seed(self, *numbers: int) -> int:
+        """A seed that is the same after a restart, and another for each batch and each purpose."""
+        batch = self._step % self.args.gradient_accumulation_steps
+        sequence = np.random.SeedSequence((self.args.seed, self.state.global_step, batch, *numbers))
+        return int(sequence.generate_state(1)[0])
+
+    def _write_down(self, episodes: Sequence[Episode]) -> None:
+        """Have the main process write what its own rollout did not: custom episodes, those of others."""
+        if self._episodes_path is None:
+            return
+        everybody = gather_object(list(episodes)) if self.accelerator.num_processes > 1 else episodes
+        for episode in everybody[len(episodes) if self._custom_play is None else 0 :]:
+            if self._file is not None:
+                self._file.append(episode)
+
+    # -- the batch
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """Play an episode for each input and hand the rows to TRL, which goes on as it always does."""
+        started, training = time.perf_counter(), self.model.training
+        episodes = self._episodes(inputs, training)
+        seconds = time.perf_counter() - started
+        if training:
+            self._write_down(episodes)
+        groups = [request.group for request in self._requests(inputs, training)]
+        known = gather_object([facts(e) | {"group": g} for e, g in zip(episodes, groups, strict=True)])
+        batch = self._rows(episodes, self._advantages(known))
+        counts = gather_object([len(batch)])
+        size = self._padded(max(counts), training)
+        owners = [row.episode for row in batch] + [0] * (size - len(batch))
+        self._columns = columns(batch, size, self._tokenizer.eos_token_id)
+        self._columns["episode_reward"] = [episodes[owner].reward for owner in owners]
+        output: dict[str, Any] = super()._generate_and_score_completions(
+            [dict(inputs[owner]) for owner in owners]
+        )
+        output["advantages"] = _token_advantages(batch, output["completion_ids"])
+        # A tensor without dimensions, so that TRL's shuffling and splitting hand it on as it is.
+        output["row_weight"] = torch.tensor(self._row_weight(size, len(known)))
+        wrong = gather_object([self._drift(output, batch, episodes)])
+        self._log_batch(known, sum(counts), drift=sum(wrong), rows_padded=size, rollout_seconds=seconds)
+        return output
+
+    def _advantages(self, known: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.float64]:
+        """One an episode of all processes; 0 where the environment broke, which then moves no baseline."""
+        advantages = np.zeros(len(known))
+        sound = [number for number, episode in enumerate(known) if not episode["failed"]]
+        rewards, groups = ([known[number][key] for number in sound] for key in ("reward", "group"))
+        advantages[sound] = self._estimate(rewards, groups, scale=self.scale_rewards)
+        return advantages
+
+    def _rows(self, episodes: Sequence[Episode], advantages: npt.NDArray[np.float64]) -> list[Row]:
+        """The rows of this process's episodes."""
+        first = self.accelerator.process_index * len(episodes)
+        batch: list[Row] = []
+        for index, episode in enumerate(episodes):
+            credit = [float(advantages[first + index])] * len(episode.steps)
+            batch += rows(episode, credit, index, self._merge, self._loss_mask)
+        return share_out(batch) if self.loss_type == "grpo" else batch
+
+    def _padded(self, count: int, training: bool) -> int:
+        """Rows that each process must bring: equally many, in whole micro-batches and whole groups."""
+        size = self.num_generations if training else self.num_generations_eval
+        multiple = math.lcm(self.args.steps_per_generation if training else 1, size)
+        return max(1, -(-count // multiple)) * multiple
+
+    def _row_weight(self, size: int, episodes: int) -> float:
+        """Turns a mean over rows, padding included, into a mean over episodes; 1 for means over tokens."""
+        if self.loss_type not in ("dr_grpo", "grpo"):
+            return 1.0
+        return float(size * self.accelerator.num_processes / episodes)
+
+    def _drift(self, output: Mapping[str, Any], batch: Sequence[Row], episodes: Sequence[Episode]) -> int:
+        """Tokens of the batch that goes to the loss which are not those that the engine sampled."""
+        mask = (output["completion_mask"] * output["tool_mask"]).bool()
+        if not self._loss_mask:  # the ablation means to train on other tokens too; those have no log-prob
+            for number, row in enumerate(batch):
+                sampled = [not math.isnan(logprob) for logprob in row.logprobs]
+                mask[number, : len(sampled)] &= torch.tensor(sampled, device=mask.device)
+        trained = [ids[kept].tolist() for ids, kept in zip(output["completion_ids"], mask, strict=True)]
+        padding = sum(len(ids) for ids in trained[len(batch) :])
+        return padding + count_drift(trained[: len(batch)], batch, episodes)
+
+    def _log_batch(self, known: Sequence[dict[str, Any]], count: int, **numbers: float) -> None:
+        """Log the metrics of the episodes, and put them in the place of TRL's, which are those of rows."""
+        metrics = self._metrics["train" if self.model.training else "eval"]
+        for name, value in (summary(known, count) | numbers).items():
+            metrics[f"agent/{name}"].append(float(value))
+        deviation, constant = reward_spread(known)
+        mean = metrics["agent/episode_reward"][-1]
+        for name, value in (("reward", mean), ("reward_std", deviation), ("frac_reward_zero_std", constant)):
+            metrics[name][-1] = value
+        for name in [name for name in metrics if name.startswith("rewards/")]:
+            del metrics[name]
+
+    # -- the loss
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """TRL's loss, a few rows of similar length at a time."""
+        divisible = self.model.training and not (
+            self.is_deepspeed_enabled  # its backward also steps its engine
+            or self.aux_loss_enabled
+            or self._entropy_bonus_enabled
+            or self.top_entropy_quantile < 1.0
+        )
+        pieces = list(parts(inputs, self._rows_at_once if divisible else len(inputs["completion_ids"])))
+        done = 0.0
+        for number, part in enumerate(pieces, start=1):
+            weight = inputs["row_weight"].item() * share(self.loss_type, part, inputs)
+            loss = super()._compute_loss(model, part) * weight
+            if number < len(pieces):
+                self.accelerator.backward(loss)
+                done += float(loss.detach())
+        result: torch.Tensor = loss + done
+        return result
+
+
+def episode_reward(completions: Sequence[Any], episode_reward: Sequence[float], **_: Any) -> Sequence[float]:
+    """TRL's reward function: the rewards that the environment paid, row by row."""
+    return episode_reward
+
+
+def task_dataset(env: str, env_kwargs: Mapping[str, Any] | None = None) -> Dataset:
+    """All tasks of an environment as TRL's data set: ids for ``reset``, questions for TRL's tables."""
+    opened = make(env, env_kwargs)
+    try:
+        tasks = [(task.id, task.question) for task in opened.tasks]
+    finally:
+        opened.close()
+    return Dataset.from_list(
+        [{"prompt": [{"role": "user", "content": question}], "task": task} for task, question in tasks]
+    )
+
+
+def _replay(prompts: Sequence[Any], trainer: AgentGRPOTrainer) -> dict[str, list[Any]]:
+    """TRL's ``rollout_func``: the rows that were made just before."""
+    return trainer._columns
+
+
+def _token_advantages(batch: Sequence[Row], completion_ids: torch.Tensor) -> torch.Tensor:
+    """(R, T) advantages; 0 behind the end of a row and in padding rows."""
+    advantages = torch.zeros(completion_ids.shape)
+    for number, row in enumerate(batch):
+        advantages[number, : len(row.advantages)] = torch.tensor(row.advantages)
+    return advantages.to(completion_ids.device)

@@ -1,0 +1,151 @@
+"""A training run as data: what a file in ``trainers/`` says, checked and with changes applied."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agent_r1_env import advantage
+from agent_r1_env.catalog import Catalog
+from agent_r1_env.entry import Entry, entry_schema, read_entry
+from agent_r1_env.errors import RecipeError, UnknownName, hint
+
+# What a run decides by itself; a recipe that sets it would be set right in silence.
+_OURS = {
+    "output_dir": "--output",
+    "seed": "the key seed",
+    "resume_from_checkpoint": "--resume",
+    "disable_tqdm": "nothing: the bar shows on a terminal only",
+}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How the policy is scored before and after training.
+
+    Attributes:
+        episodes: number of held-out tasks; 0 leaves the evaluation out.
+        env_kwargs: whole arguments of ``gymnasium.make``, those of training included.
+        temperature: None is that of training.
+    """
+
+    episodes: int = 200
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    temperature: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One training run.
+
+    Attributes:
+        model: a folder, absolute if the recipe named one beside itself, or a name on the Hugging Face Hub.
+        env_kwargs: arguments of ``gymnasium.make`` in training.
+        threads: OpenMP threads on a CPU; None leaves them alone.
+        trl: settings of ``trl.GRPOConfig``; their names are checked by `check_trl`, which imports TRL.
+        entry: the file it came from, for messages.
+    """
+
+    name: str
+    model: str
+    env: str
+    trl: Mapping[str, Any]
+    description: str = ""
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    eval: Evaluation = field(default_factory=Evaluation)
+    advantage: str = "grpo"
+    loss_mask: bool = True
+    merge: bool = True
+    concurrency: int = 64
+    rows_at_once: int | None = None
+    threads: int | None = None
+    seed: int = 0
+    entry: Entry | None = field(default=None, repr=False, compare=False)
+
+    def check_trl(self, known: set[str]) -> None:
+        """Make sure that TRL has every setting of ``trl``.
+
+        Raises:
+            RecipeError: it lacks one; with file, line and the nearest that it has.
+        """
+        for name in self.trl:
+            if name not in known:
+                raise self._error(f"trl.GRPOConfig has no {name!r}{_near(name, known)}", "trl", name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as it is written beside the results."""
+        fields = (f for f in dataclasses.fields(self) if f.name != "entry")
+        return {f.name: getattr(self, f.name) for f in fields} | {"eval": dataclasses.asdict(self.eval)}
+
+    def _error(self, reason: str, *keys: str) -> Exception:
+        if self.entry is None:
+            return RecipeError(reason, key=".".join(keys))
+        return self.entry.error(reason, *keys, of_key=True)
+
+
+def load(recipe: str | Path, overrides: Mapping[str, Any] | None = None) -> Recipe:
+    """Read a recipe and check all of it that needs no heavy package.
+
+    Args:
+        recipe: a YAML file, or the name of a recipe that ships with this package.
+        overrides: values by key, dotted into the recipe (``eval.episodes``); a key that no recipe has is
+            taken for one of ``trl``.
+
+    Raises:
+        RecipeError: the file is wrong; with file, line, key and the nearest name.
+        UnknownName: there is no such built-in recipe, or no such key to override.
+    """
+    entry = _entry(recipe)
+    data = dict(entry.data)
+    for key, value in (overrides or {}).items():
+        _override(data, key.split("."), value)
+    made = _made(entry, data)
+    try:
+        advantage.get(made.advantage)
+    except UnknownName as unknown:
+        raise entry.error(str(unknown), "advantage") from None
+    for name, instead in _OURS.items():
+        if name in made.trl:
+            raise entry.error(f"{name} is not set under trl; use {instead}", "trl", name, of_key=True)
+    return made
+
+
+def _entry(recipe: str | Path) -> Entry:
+    path = Path(recipe)
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        return read_entry("recipe", path)
+    return Catalog.open().recipe(str(recipe))
+
+
+def _override(data: dict[str, Any], keys: list[str], value: Any) -> None:
+    """Set one value; copies what it changes, because entries are shared."""
+    known = entry_schema("recipe")["properties"]
+    if keys[0] not in known:
+        if len(keys) > 1:
+            raise UnknownName(f"a recipe has no key {keys[0]!r}{hint(keys[0], known)}")
+        keys = ["trl", *keys]
+    *path, last = keys
+    for key in path:
+        data[key] = dict(data.get(key) or {})
+        data = data[key]
+    data[last] = value
+
+
+def _made(entry: Entry, data: Mapping[str, Any]) -> Recipe:
+    evaluation = dict(data.get("eval") or {})
+    evaluation["env_kwargs"] = {**data["env_kwargs"], **evaluation.get("env_kwargs", {})}
+    model = str(data["model"])
+    if model.startswith(("./", "../")) and model == entry.data["model"]:
+        model = str((entry.path.parent / model).resolve())
+    fields = {**data, "model": model, "eval": Evaluation(**evaluation), "entry": entry}
+    return Recipe(**fields)
+
+
+def _near(name: str, known: set[str]) -> str:
+    """The nearest name alone: TRL has two hundred settings, too many to list."""
+    guess = hint(name, known).partition(" known:")[0]
+    return guess if guess != ";" else ""

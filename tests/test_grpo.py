@@ -1,0 +1,349 @@
+"""The adapter to TRL: what reaches the loss, and with which gradient."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("trl")
+
+import torch
+from datasets import Dataset
+from trl import GRPOConfig
+
+from agent_r1_env.episode import Episode, Step, read_episodes
+from agent_r1_env.errors import EngineError, UnknownName
+from agent_r1_env.grpo import AgentGRPOTrainer
+from agent_r1_env.rollout import EpisodeRequest
+from agent_r1_env.testing import tiny_llama
+from agent_r1_env.trl_config import LOSSES
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+Token = list[int]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_llama(tmp_path_factory.mktemp("model")))
+
+
+def config(folder: Path, **changes: Any) -> GRPOConfig:
+    settings: dict[str, Any] = {
+        "per_device_train_batch_size": 8,
+        "num_generations": 4,
+        "max_completion_length": 16,
+        "beta": 0.0,
+        "max_steps": 1,
+        "logging_steps": 1,
+        "report_to": "none",
+        "save_strategy": "no",
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "disable_tqdm": True,
+        **changes,
+    }
+    return GRPOConfig(str(folder), **settings)
+
+
+def growing(steps: int, number: int, reward: float, broken: int | None = None) -> Episode:
+    """An episode whose prompts only grow, except that step ``broken`` begins anew."""
+    rng = np.random.default_rng([number, steps])
+    ids = lambda low, high: rng.integers(3, 250, rng.integers(low, high)).tolist()  # noqa: E731
+    prompt, done = ids(5, 12), []
+    for place in range(steps):
+        if place == broken:
+            prompt = ids(5, 12)
+        response = ids(3, 9)
+        last = place == steps - 1
+        done.append(Step(tuple(prompt), tuple(response), (-1.0,) * len(response), reward if last else 0.0))
+        prompt = prompt + response + ids(2, 6)
+    return Episode(
+        "Test/Canned-v0", f"task-{number}", 0, number // 4, tuple(done), True, stop_reason="answer"
+    )
+
+
+MIXED = [growing(1 + n % 4, n, float(n % 3 == 0), broken=2 if n == 3 else None) for n in range(8)]
+
+
+def trainer(
+    folder: Path, model: str, episodes: Sequence[Episode], *, args: Any = None, **options: Any
+) -> AgentGRPOTrainer:
+    made = AgentGRPOTrainer(
+        model,
+        "Test/Canned-v0",
+        args or config(folder),
+        train_dataset=Dataset.from_list([{"prompt": "question", "task": 0}] * 8),
+        rollout=lambda requests: list(episodes)[: len(requests)],
+        **options,
+    )
+    made.current_gradient_accumulation_steps = 1
+    made.model.train()
+    return made
+
+
+def batch(made: AgentGRPOTrainer, episodes: int = 8) -> dict[str, Any]:
+    return made._generate_and_score_completions([{"prompt": "question", "task": 0}] * episodes)
+
+
+def gradient(made: AgentGRPOTrainer, inputs: dict[str, Any]) -> torch.Tensor:
+    made.model.zero_grad()
+    made._compute_loss(made.model, inputs).backward()
+    return torch.cat([p.grad.flatten() for p in made.model.parameters() if p.grad is not None])
+
+
+def off_policy_gradient(made: AgentGRPOTrainer) -> torch.Tensor:
+    """The gradient after the weights have moved, so that ratios differ from 1 and some are clipped."""
+    inputs = batch(made)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in made.model.parameters():
+            weight += 0.02 * torch.randn(weight.shape, generator=generator)
+    return gradient(made, inputs)
+
+
+def relative_error(left: torch.Tensor, right: torch.Tensor) -> float:
+    return float((left - right).norm() / right.norm())
+
+
+def losses(folder: Path, loss: str, **changes: Any) -> GRPOConfig:
+    if loss == "cispo":
+        changes["epsilon_high"] = 5.0
+    return config(folder, loss_type=loss, num_iterations=2, **changes)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_single_steps_and_merged_rows_have_the_same_gradient(tmp_path: Path, model: str, loss: str) -> None:
+    merged = off_policy_gradient(trainer(tmp_path, model, MIXED, args=losses(tmp_path, loss)))
+    single = off_policy_gradient(trainer(tmp_path, model, MIXED, args=losses(tmp_path, loss), merge=False))
+    assert merged.norm() > 0
+    assert relative_error(single, merged) < 1e-4
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_padding_rows_change_no_gradient(tmp_path: Path, model: str, loss: str, monkeypatch: Any) -> None:
+    plain = off_policy_gradient(trainer(tmp_path, model, MIXED, args=losses(tmp_path, loss)))
+    padded = trainer(tmp_path, model, MIXED, args=losses(tmp_path, loss))
+    monkeypatch.setattr(padded, "_padded", lambda count, training: 24)
+    assert relative_error(off_policy_gradient(padded), plain) < 1e-4
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_batch_in_parts_has_the_gradient_of_the_whole(tmp_path: Path, model: str, loss: str) -> None:
+    whole = off_policy_gradient(trainer(tmp_path, model, MIXED, args=losses(tmp_path, loss), rows_at_once=99))
+    parts = off_policy_gradient(trainer(tmp_path, model, MIXED, args=losses(tmp_path, loss), rows_at_once=3))
+    assert relative_error(parts, whole) < 1e-4
+
+
+def test_an_episode_weighs_the_same_however_many_rows_it_takes(tmp_path: Path, model: str) -> None:
+    """A second episode of several rows must not make the first one count for less under a mean over rows."""
+    made = trainer(tmp_path, model, MIXED, args=config(tmp_path, loss_type="grpo"), merge=False)
+    inputs = batch(made)
+    weight = (inputs["advantages"] * inputs["completion_mask"] * inputs["tool_mask"]).sum(1)
+    mean = weight / (inputs["completion_mask"] * inputs["tool_mask"]).sum(1).clamp(min=1)
+    rows = [len(episode.steps) for episode in MIXED]
+    per_episode = [part.sum().item() for part in mean[: sum(rows)].split(rows)]
+    merged = batch(trainer(tmp_path, model, MIXED, args=config(tmp_path, loss_type="dapo")))
+    expected = [float(row[row != 0][0]) if (row != 0).any() else 0.0 for row in merged["advantages"]][:8]
+    assert per_episode[0] == pytest.approx(expected[0], rel=1e-5)
+    assert per_episode[2] == pytest.approx(expected[2], rel=1e-5)
+
+
+def test_the_ids_in_the_loss_are_the_sampled_ids(tmp_path: Path, model: str) -> None:
+    made = trainer(tmp_path, model, MIXED)
+    inputs = batch(made)
+    mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+    trained = sorted(inputs["completion_ids"][mask].tolist())
+    sampled = sorted(token for episode in MIXED for step in episode.steps for token in step.response_ids)
+    assert trained == sampled
+    assert made._metrics["train"]["agent/drift"] == [0.0]
+
+
+def test_drift_counts_an_id_that_changed_on_the_way_to_the_loss(tmp_path: Path, model: str) -> None:
+    made = trainer(tmp_path, model, MIXED)
+    rows = made._rows
+    made._rows = lambda *arguments: _with_wrong_id(rows(*arguments))  # type: ignore[method-assign]
+    batch(made)
+    assert made._metrics["train"]["agent/drift"] == [1.0]
+
+
+def _with_wrong_id(rows: list[Any]) -> list[Any]:
+    rows[2].completion_ids[0] += 1
+    return rows
+
+
+def test_advantages_stand_on_sampled_tokens_only(tmp_path: Path, model: str) -> None:
+    inputs = batch(trainer(tmp_path, model, MIXED))
+    mask = inputs["completion_mask"] * inputs["tool_mask"]
+    assert inputs["advantages"].shape == inputs["completion_ids"].shape
+    assert not (inputs["advantages"] * (1 - mask)).any()
+    assert inputs["advantages"].any()
+
+
+def test_without_the_loss_mask_tool_tokens_are_trained(tmp_path: Path, model: str) -> None:
+    masked, unmasked = (
+        batch(made := trainer(tmp_path, model, MIXED, loss_mask=flag)) | {"made": made}
+        for flag in (True, False)
+    )
+    counts = [int((x["completion_mask"] * x["tool_mask"]).sum()) for x in (masked, unmasked)]
+    between = sum(
+        len(after.prompt_ids) - len(before.prompt_ids) - len(before.response_ids)
+        for episode in MIXED
+        for before, after in zip(episode.steps, episode.steps[1:], strict=False)
+        if after.prompt_ids[: len(before.prompt_ids)] == before.prompt_ids
+    )
+    assert between > 0
+    assert counts[1] - counts[0] == between
+    assert unmasked["made"]._metrics["train"]["agent/drift"] == [0.0]
+    assert math.isfinite(gradient(unmasked["made"], unmasked).norm())
+
+
+def test_groups_of_equal_rewards_give_no_gradient(tmp_path: Path, model: str) -> None:
+    equal = [growing(2, n, 1.0) for n in range(8)]
+    made = trainer(tmp_path, model, equal)
+    assert gradient(made, batch(made)).abs().max() == 0
+    assert made._metrics["train"]["frac_reward_zero_std"] == [1.0]
+    assert made._metrics["train"]["reward"] == [1.0]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_episodes_without_a_reply_make_a_legal_batch(tmp_path: Path, model: str, loss: str) -> None:
+    empty = [
+        Episode(
+            "Test/Canned-v0",
+            "t",
+            0,
+            n // 4,
+            (),
+            False,
+            True,
+            "prompt_overflow",
+            truncation_reward=float(n % 2),
+        )
+        for n in range(8)
+    ]
+    made = trainer(tmp_path, model, empty, args=losses(tmp_path, loss))
+    inputs = batch(made)
+    loss_value = made._compute_loss(made.model, inputs)
+    assert loss_value.item() == 0
+    assert gradient(made, inputs).abs().max() == 0
+    assert made._metrics["train"]["agent/rows_real"] == [0.0]
+
+
+def test_an_empty_reply_between_others_does_no_harm(tmp_path: Path, model: str) -> None:
+    first, *rest = MIXED
+    silent = Episode(
+        "Test/Canned-v0",
+        "t",
+        0,
+        0,
+        (Step((5, 6), (), ()), *growing(2, 50, 1.0).steps),
+        True,
+        stop_reason="answer",
+    )
+    made = trainer(tmp_path, model, [silent, *rest])
+    assert math.isfinite(gradient(made, batch(made)).norm())
+    assert made._metrics["train"]["agent/drift"] == [0.0]
+
+
+def test_a_broken_environment_moves_neither_the_baseline_nor_the_policy(tmp_path: Path, model: str) -> None:
+    broken = growing(2, 90, 0.0)
+    broken = Episode(
+        **{**{f: getattr(broken, f) for f in Episode.__slots__}, "stop_reason": "error", "error": "boom"}
+    )
+    episodes = [
+        broken,
+        *[growing(2, n, 1.0) for n in range(1, 4)],
+        *[growing(2, n, n % 2) for n in range(4, 8)],
+    ]
+    inputs = batch(trainer(tmp_path, model, episodes))
+    assert not inputs["advantages"][:4].any()
+    assert inputs["advantages"][4:8].any()
+
+
+def test_a_training_step_changes_the_weights_and_logs_the_episodes(tmp_path: Path, model: str) -> None:
+    args = config(tmp_path, per_device_train_batch_size=4, gradient_accumulation_steps=2, learning_rate=1e-2)
+    made = trainer(tmp_path, model, MIXED, args=args, episodes_path=tmp_path / "episodes.jsonl")
+    before = made.model.get_input_embeddings().weight.clone()
+    made.train()
+    made.close()
+    assert not torch.equal(before, made.model.get_input_embeddings().weight)
+    log = next(entry for entry in made.state.log_history if "reward" in entry)
+    assert log["reward"] == log["agent/episode_reward"] == pytest.approx(3 / 8)
+    assert log["agent/drift"] == 0
+    assert log["agent/rows_real"] == 9  # eight episodes, one of them in two rows
+    assert log["agent/steps_per_episode"] == pytest.approx(2.5)
+    assert log["agent/stop/answer"] == 1
+    assert log["agent/merged_fraction"] == pytest.approx(11 / 12)
+    assert "entropy" in log
+    assert [episode.task_id for episode in read_episodes(tmp_path / "episodes.jsonl")] == [
+        e.task_id for e in MIXED
+    ]
+
+
+def test_members_of_a_group_share_task_and_seed(tmp_path: Path, model: str) -> None:
+    seen: list[EpisodeRequest] = []
+
+    def play(requests: Sequence[EpisodeRequest]) -> list[Episode]:
+        seen.extend(requests)
+        return MIXED
+
+    made = AgentGRPOTrainer(
+        model,
+        "Test/Canned-v0",
+        config(tmp_path),
+        train_dataset=Dataset.from_list([{"prompt": "q", "task": n} for n in range(8)]),
+        rollout=play,
+    )
+    made.train()
+    groups = [seen[:4], seen[4:]]
+    assert [len({(r.task, r.seed, r.group) for r in group}) for group in groups] == [1, 1]
+    assert groups[0][0].task != groups[1][0].task
+    assert groups[0][0].seed != groups[1][0].seed
+
+
+def test_an_error_of_the_rollout_is_raised(tmp_path: Path, model: str) -> None:
+    with pytest.raises(EngineError, match="8 episodes were asked for and 3 came back"):
+        batch(trainer(tmp_path, model, MIXED[:3]))
+
+
+def test_unknown_names_are_refused_with_the_nearest(tmp_path: Path, model: str) -> None:
+    with pytest.raises(UnknownName, match="did you mean 'grpo'"):
+        trainer(tmp_path, model, MIXED, advantage="grop")
+    with pytest.raises(ValueError, match="did you mean 'dapo'"):
+        trainer(tmp_path, model, MIXED, args=config(tmp_path, loss_type="dap0"))
+
+
+@pytest.mark.parametrize("name", ["tools", "environment_factory", "rollout_func", "reward_funcs"])
+def test_what_belongs_to_the_environment_is_refused(tmp_path: Path, model: str, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} cannot be used:"):
+        trainer(tmp_path, model, MIXED, **{name: [len]})
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"min_p": 0.1},
+        {"repetition_penalty": 1.1},
+        {"vllm_mode": "server"},
+        {"loss_type": "cispo"},
+        {"loss_type": "vespo"},
+    ],
+    ids=lambda setting: next(iter(setting)),
+)
+def test_settings_that_would_be_ignored_are_refused(
+    tmp_path: Path, model: str, setting: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match=str(next(iter(setting.values())))):
+        trainer(tmp_path, model, MIXED, args=config(tmp_path, **setting))
+
+
+def test_importance_sampling_is_by_token_unless_chosen_otherwise(tmp_path: Path, model: str) -> None:
+    assert trainer(tmp_path, model, MIXED).args.vllm_importance_sampling_mode == "token_truncate"
+    with pytest.warns(UserWarning, match="prefer the token level"):
+        trainer(tmp_path, model, MIXED, args=config(tmp_path, importance_sampling_level="sequence"))
