@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -54,9 +53,8 @@ class HostedEnv:
 
     async def make(self) -> None:
         """Make the environment; what ``gym.make`` raises is a mistake of the developer and raises here."""
-        make = partial(gym.make, self.env_id, disable_env_checker=True, **self._env_kwargs)
-        self._env = await self._do(make)
-        self._step_async = _coroutine_step(self._env)
+        await self._do(self._make)
+        self._step_async = _coroutine_step(self.env)
 
     async def reset(self, seed: int | None, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
@@ -103,6 +101,10 @@ class HostedEnv:
                 future.set_exception(error)
             del job, future, function  # an idle thread keeps nothing alive
 
+    def _make(self) -> None:
+        # Kept here and not by the coroutine, which may be cancelled while this thread works on.
+        self._env = gym.make(self.env_id, disable_env_checker=True, **self._env_kwargs)
+
     def _close(self) -> None:
         try:
             if self._env is not None:
@@ -122,12 +124,27 @@ def _coroutine_step(env: Environment) -> Callable[[str], Awaitable[StepResult]] 
 
 
 def close_all(envs: list[HostedEnv]) -> None:
-    """Close environments at the same time, empty the list, and wait for them, ``GRACE`` seconds in all."""
-    end = time.monotonic() + GRACE
-    closing = [(env.env_id, env.close()) for env in envs]
+    """Close environments at the same time, empty the list, and wait for them, at most ``GRACE`` seconds."""
+    closing = _begin_to_close(envs)
+    wait(closing.values(), timeout=GRACE)
+    _tell_late(closing)
+
+
+async def close_all_async(envs: list[HostedEnv]) -> None:
+    """The same as ``close_all``, without blocking the event loop."""
+    closing = _begin_to_close(envs)
+    if closing:
+        await asyncio.wait(map(asyncio.wrap_future, closing.values()), timeout=GRACE)
+    _tell_late(closing)
+
+
+def _begin_to_close(envs: list[HostedEnv]) -> dict[HostedEnv, Future[None]]:
+    closing = {env: env.close() for env in envs}
     envs.clear()
-    for env_id, closed in closing:
-        try:
-            closed.result(max(0.0, end - time.monotonic()))
-        except TimeoutError:
-            _log.warning("an environment %r did not close within %g s and is left behind", env_id, GRACE)
+    return closing
+
+
+def _tell_late(closing: Mapping[HostedEnv, Future[None]]) -> None:
+    for env, closed in closing.items():
+        if not closed.done():
+            _log.warning("an environment %r did not close within %g s and is left behind", env.env_id, GRACE)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from agent_r1_env import formats
 from agent_r1_env.engines import Engine, Sampling
 from agent_r1_env.episode import Episode
-from agent_r1_env.hosted import HostedEnv, close_all
+from agent_r1_env.hosted import HostedEnv, close_all, close_all_async
 from agent_r1_env.play import EpisodeRequest, Player, play
 from agent_r1_env.template import Template, template_for
 
@@ -89,7 +89,7 @@ class Rollout:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.to_thread(self.close)
+            await close_all_async(self._idle)
             raise
         return [batch.episodes[place] for place in range(len(requests))]
 
@@ -113,8 +113,8 @@ class Rollout:
                 episode = await play(env, request, self._player(env), salt)
                 episode = replace(episode, policy_version=batch.policy_version)
                 if episode.failed:
-                    env.close()  # nobody waits for a broken one
-                    env = None
+                    broken, env = [env], None
+                    await close_all_async(broken)
                 batch.episodes[place] = episode
                 if self.on_episode is not None:
                     self.on_episode(episode)
@@ -131,7 +131,7 @@ class Rollout:
             try:
                 await env.make()
             except BaseException:
-                env.close()
+                await close_all_async([env])
                 raise
             return env
 
