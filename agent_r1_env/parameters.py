@@ -38,9 +38,10 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         SchemaFault: the first thing that is wrong, and where.
     """
     try:
-        _check(json.dumps(parameters))
-    except (TypeError, RecursionError):
-        raise SchemaFault("the parameters of a tool must be JSON data, without end or loop") from None
+        text = json.dumps(parameters)
+    except (TypeError, ValueError, RecursionError) as cause:
+        raise SchemaFault(f"the parameters of a tool must be JSON data: {cause}") from None
+    _check(text)
 
 
 # Sound schemas are remembered: every environment of a batch makes the same tools anew.
@@ -61,7 +62,8 @@ def _check_form(parameters: Any) -> None:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
-    fault = best_match(Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(parameters))
+    check = Draft202012Validator(Draft202012Validator.META_SCHEMA, format_checker=text_formats())
+    fault = best_match(check.iter_errors(parameters))
     if fault is not None:
         raise SchemaFault(_told(fault), tuple(fault.absolute_path))
     if not isinstance(parameters, dict) or parameters.get("type") != "object":

@@ -134,9 +134,17 @@ def _by_name(function: Callable[..., Any], method: bool) -> dict[str, inspect.Pa
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     plain = isinstance(function, types.FunctionType | types.MethodType | types.BuiltinFunctionType | type)
-    owner = function if plain else type(function).__call__
+    owner = inspect.unwrap(function if plain else type(function).__call__)
+    # Without the result: what it is annotated with is nobody's business here, and may be unknown.
+    annotations = {
+        key: each for key, each in getattr(owner, "__annotations__", {}).items() if key != "return"
+    }
     try:
-        return get_type_hints(owner, include_extras=True)
+        return get_type_hints(
+            types.SimpleNamespace(__annotations__=annotations),
+            getattr(owner, "__globals__", {}),
+            include_extras=True,
+        )
     except NameError as unknown:
         raise SignatureFault(f"an annotation of {_name(function)} cannot be read: {unknown}") from None
 

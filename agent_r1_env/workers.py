@@ -28,8 +28,8 @@ MAX_IDLE = 64
 MAX_HANGING = 128
 """Calls of one function that may hang at the same time; past that, no thread is wasted on it."""
 
-STUCK_AFTER = 0.1
-"""Seconds an event loop may leave a question unanswered before calls go to a new one."""
+STUCK_AFTER = 0.05
+"""Seconds that an event loop has to answer after a time-out; then later calls go to a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,8 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
     """Whether calling ``function`` gives a coroutine; also told of callable instances and partials."""
     while isinstance(function, functools.partial):
         function = function.func
+    if isinstance(function, type):
+        return False
     called = getattr(function, "__call__", None)  # noqa: B004 - the bound method, not whether it is there
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
@@ -144,7 +146,8 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._asked: float | None = None
+        self._answered = threading.Event()
+        self._answered.set()
         threading.Thread(target=self._work, name="agent-r1-tool-loop", daemon=True).start()
 
     def _work(self) -> None:
@@ -153,10 +156,9 @@ class _Loop:
         finally:
             self._loop.close()
 
-    @property
-    def stuck(self) -> bool:
-        """Whether it left a question unanswered: some coroutine blocks it."""
-        return self._asked is not None and time.monotonic() - self._asked > STUCK_AFTER
+    def answers(self) -> bool:
+        """Whether no coroutine blocks it: no question is left open, or it is answered soon."""
+        return self._answered.wait(STUCK_AFTER)
 
     def start(self, call: Callable[[], Coroutine[Any, Any, Outcome]]) -> Future[Outcome]:
         future: Future[Outcome] = Future()
@@ -165,9 +167,10 @@ class _Loop:
         return future
 
     def _begin(self, call: Callable[[], Coroutine[Any, Any, Outcome]], future: Future[Outcome]) -> None:
+        if future.cancelled():
+            return
         task = self._loop.create_task(call())
         task.add_done_callback(functools.partial(_settle, future))
-        # A future that is cancelled already calls back at once.
         future.add_done_callback(functools.partial(self._cancel, task))
 
     def _cancel(self, task: asyncio.Task[Outcome], future: Future[Outcome]) -> None:
@@ -175,12 +178,9 @@ class _Loop:
             self._loop.call_soon_threadsafe(task.cancel)
 
     def _ask_if_cancelled(self, future: Future[Outcome]) -> None:
-        if future.cancelled() and self._asked is None:
-            self._asked = time.monotonic()
-            self._loop.call_soon_threadsafe(self._answer)
-
-    def _answer(self) -> None:
-        self._asked = None
+        if future.cancelled() and self._answered.is_set():
+            self._answered.clear()
+            self._loop.call_soon_threadsafe(self._answered.set)
 
     def retire(self) -> None:
         """Stop once what runs on it is done, if that ever happens."""
@@ -203,7 +203,7 @@ def _loop_of(function: Callable[..., Any]) -> _Loop:
     code = _code(function)
     with _LOCK:
         loop = _LOOPS.get(code)
-        if loop is not None and loop.stuck:
+        if loop is not None and not loop.answers():
             loop.retire()
             loop = None
         if loop is None:

@@ -138,6 +138,8 @@ class _Builder:
         self.values[keys] = _place(node)
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node)
+        if node.tag not in (f"{_TAG}seq", f"{_TAG}map"):
+            raise self._unsupported(node)
         if id(node) in self._open:
             raise self.error("an alias stands within the part that it repeats", node)
         self._open.add(id(node))
@@ -182,8 +184,11 @@ class _Builder:
         except (KeyError, ValueError):
             raise self.error(f"{text!r} is no {kind}", node) from None
         if kind != "str":
-            raise self.error(f"tag {node.tag!r} is not supported; write plain YAML", node)
+            raise self._unsupported(node)
         return text
+
+    def _unsupported(self, node: Any) -> CatalogError:
+        return self.error(f"tag {node.tag!r} is not supported; write plain YAML", node)
 
 
 def _place(node: Any) -> Place:
