@@ -6,7 +6,8 @@ Importing this package registers the ``AgentR1/*`` environments with Gymnasium. 
 
 from __future__ import annotations
 
-from agent_r1_env.catalog import register, register_builtin
+from agent_r1_env.catalog import register
+from agent_r1_env.catalog import register_builtin as _register_builtin
 from agent_r1_env.env import StopReason, ToolEnv
 from agent_r1_env.errors import (
     AgentR1Error,
@@ -55,4 +56,4 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-register_builtin()
+_register_builtin()
