@@ -110,7 +110,8 @@ def _compose(text: str, path: Path, error: type[CatalogError]) -> Any:
     except yaml.MarkedYAMLError as fault:
         mark = fault.problem_mark or fault.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
-        tab = line is not None and re.match(r"[ ]*\t", text.split("\n")[line - 1 : line][0])
+        blamed = text.split("\n")[line - 1 : line] if line else []  # none where the text ends too early
+        tab = blamed and re.match(r"[ ]*\t", blamed[0])
         reason = (
             "a tab in the indentation; YAML is indented with spaces"
             if tab

@@ -61,6 +61,7 @@ def test_a_policy_that_knows_scores_one_with_an_interval_of_its_size() -> None:
     assert found.reward.mean == found.metrics["exact_match"].mean == 1.0
     assert found.metrics["exact_match"].low == pytest.approx(0.6756, abs=1e-4)
     assert str(found.metrics["steps"]) == "2.000  [2.000, 2.000]"
+    assert str(found.metrics["invalid_calls"]) == "0.000  [0.000, 0.000]"
     assert found.tool_call_rate == 0.5
     assert found.invalid_call_rate == 0.0
     assert found.stop_reasons == {"answer": 8}
