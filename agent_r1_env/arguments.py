@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent_r1_env.errors import ArgumentError
-from agent_r1_env.schematree import COMBINING, resolve, subschemas
-from agent_r1_env.validation import validator
+from agent_r1_env.schematree import COMBINING, subschemas
+from agent_r1_env.validation import validator, with_defaults
 from agent_r1_env.wording import dotted, found, violation
 
 
@@ -40,7 +40,7 @@ class ArgumentChecker:
         try:
             self._refuse_misfit(arguments)
             completed: dict[str, Any] = _copied(arguments)
-            return self._completed(completed, self._schema) if self._has_defaults else completed
+            return with_defaults(completed, self._validator) if self._has_defaults else completed
         except RecursionError:
             raise ArgumentError(f"the arguments of {self._tool} are nested too deeply") from None
         except (OverflowError, ValueError) as limit:
@@ -60,35 +60,6 @@ class ArgumentChecker:
         errors = list(self._validator.iter_errors(arguments))
         if errors:
             raise ArgumentError(violation(self._tool, errors, self._schema))
-
-    def _completed(self, value: Any, schema: Any) -> Any:
-        """``value``, changed in place, with the defaults of the parts of ``schema`` that apply to it."""
-        if not isinstance(schema, dict):
-            return value
-        for part in self._applying(value, schema):
-            value = self._completed(value, part)
-        if isinstance(value, dict):
-            for name, part in schema.get("properties", {}).items():
-                if name in value:
-                    value[name] = self._completed(value[name], part)
-                elif isinstance(part, dict) and "default" in part:
-                    value[name] = self._completed(copy.deepcopy(part["default"]), part)
-        elif isinstance(value, list) and isinstance(schema.get("items"), dict):
-            first = len(schema.get("prefixItems", ()))
-            value[first:] = [self._completed(item, schema["items"]) for item in value[first:]]
-        return value
-
-    def _applying(self, value: Any, schema: dict[str, Any]) -> Iterator[Any]:
-        """The other parts of the schema that describe ``value``: a reference, all of, the one that fits."""
-        if "$ref" in schema:
-            yield resolve(schema["$ref"], self._schema)
-        yield from schema.get("allOf", ())
-        for keyword in ("anyOf", "oneOf"):
-            fitting = (part for part in schema.get(keyword, ()) if self._fits(value, part))
-            yield next(fitting, None)
-
-    def _fits(self, value: Any, schema: Any) -> bool:
-        return bool(self._validator.evolve(schema=schema).is_valid(value))
 
 
 def _as_tools_mean_it(schema: Mapping[str, Any]) -> dict[str, Any]:

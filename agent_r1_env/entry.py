@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 from collections.abc import Collection, Mapping
@@ -14,7 +15,7 @@ from agent_r1_env.catalog import fold
 from agent_r1_env.errors import CatalogError, RecipeError, hint, nearest
 from agent_r1_env.loading import TargetFault, load_target
 from agent_r1_env.signature import signature_of
-from agent_r1_env.validation import validator
+from agent_r1_env.validation import validator, with_defaults
 from agent_r1_env.wording import constraint, found, shown
 
 
@@ -95,6 +96,7 @@ def read_entry(kind: str, path: Path) -> Entry:
     Raises:
         CatalogError: the file doesn't fit; a RecipeError if it is a recipe.
     """
+    path = path.absolute()
     try:
         status = path.stat()
     except OSError:
@@ -112,8 +114,7 @@ def _read(kind: str, path: Path, modified: int, size: int) -> Entry:
     if fold(name) != fold(path.stem):
         reason = f"the name is {name!r}, but the file is called {path.name}; name both alike"
         raise _error(kind, file, reason, ("name",))
-    defaults = {key: part["default"] for key, part in schema["properties"].items() if "default" in part}
-    return Entry(kind, name, file, {**defaults, **file.data})
+    return Entry(kind, name, file, with_defaults(copy.deepcopy(file.data), validator(json.dumps(schema))))
 
 
 @functools.cache

@@ -85,7 +85,7 @@ def compare(
 
     Args:
         method: ``function`` is a method of a class, not yet bound to an instance.
-        given: names that somebody else fills in; they must be arguments of ``function``.
+        given: names that somebody else fills in.
 
     Raises:
         SignatureFault: it needs an argument that a call may lack, or takes none of a declared name.
@@ -95,9 +95,6 @@ def compare(
     sure = {name for name in parameters.get("required", ()) if name in properties}
     sure |= {name for name, schema in properties.items() if isinstance(schema, dict) and "default" in schema}
     takes_any = any(taken.kind is taken.VAR_KEYWORD for taken in signature_of(function).values())
-    for name in given:
-        if name not in accepted and not takes_any:
-            raise SignatureFault(f"{_name(function)} takes no {name!r}, which config sets")
     for name in properties:
         if name in given:
             raise SignatureFault(f"{name!r} stands in config and in parameters; keep one")

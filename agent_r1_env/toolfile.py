@@ -91,6 +91,7 @@ def _fitting(
 ) -> dict[str, Any]:
     """The parameters, compared with the code or derived from it."""
     if not isinstance(target, type):
+        entry.check_config(target, config, "config")
         if parameters is None:
             return describe(target, given=config)
         compare(target, parameters, given=config)
@@ -119,7 +120,8 @@ def _check_complete(entry: Entry, target: type, config: Mapping[str, Any]) -> No
     for name, parameter in signature_of(target).items():
         optional = parameter.default is not parameter.empty or parameter.kind in _REST
         if not optional and name not in config and name != "tasks":
-            raise entry.error(f"{target.__name__} needs {name!r} in config", "config", of_key=True)
+            key = "config" if config else "run"
+            raise entry.error(f"{target.__name__} needs {name!r} in config", key, of_key=bool(config))
 
 
 def _build(entry: Entry, plan: _Plan, tasks: Any) -> Callable[..., Any]:

@@ -1,14 +1,17 @@
-"""Compiled validators of JSON Schema 2020-12 that check ``format`` and never use the network."""
+"""JSON Schema 2020-12 at work: compiled validators, checks of ``format``, and defaults."""
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
+
+from agent_r1_env.schematree import resolve
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator, FormatChecker
@@ -22,6 +25,43 @@ def validator(schema: str) -> Draft202012Validator:
 
     # An explicit registry: the default one would download what an absolute $ref names.
     return Draft202012Validator(json.loads(schema), registry=Registry(), format_checker=text_formats())
+
+
+def with_defaults(value: Any, check: Draft202012Validator) -> Any:
+    """``value``, changed in place, with the defaults of every part of the schema that applies to it.
+
+    Followed are ``properties``, ``items``, ``$ref``, ``allOf``, and the first of ``anyOf`` or
+    ``oneOf`` that fits.
+    """
+    return _completed(value, check.schema, check)
+
+
+def _completed(value: Any, schema: Any, check: Draft202012Validator) -> Any:
+    if not isinstance(schema, dict):
+        return value
+    for part in _other_parts(value, schema, check):
+        value = _completed(value, part, check)
+    if isinstance(value, dict):
+        for name, part in schema.get("properties", {}).items():
+            if name in value:
+                value[name] = _completed(value[name], part, check)
+            elif isinstance(part, dict) and "default" in part:
+                value[name] = _completed(copy.deepcopy(part["default"]), part, check)
+    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+        first = len(schema.get("prefixItems", ()))
+        value[first:] = [_completed(item, schema["items"], check) for item in value[first:]]
+    return value
+
+
+def _other_parts(value: Any, schema: dict[str, Any], check: Draft202012Validator) -> Iterator[Any]:
+    """The other parts of the schema that describe ``value``: a reference, all of, the one that fits."""
+    if "$ref" in schema:
+        yield resolve(schema["$ref"], cast(dict[str, Any], check.schema))
+    yield from schema.get("allOf", ())
+    for keyword in ("anyOf", "oneOf"):
+        yield next(
+            (part for part in schema.get(keyword, ()) if check.evolve(schema=part).is_valid(value)), None
+        )
 
 
 @functools.cache

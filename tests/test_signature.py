@@ -125,7 +125,6 @@ def schema(required: Sequence[str] = (), **properties: Any) -> dict[str, Any]:
         (schema(query={}), (), "needs the argument 'query', which parameters doesn't require"),
         (schema(), (), "needs the argument 'query', which parameters doesn't declare"),
         (schema(["query"], query={}, lang={}), ("lang",), "'lang' stands in config and in parameters"),
-        (schema(["query"], query={}), ("colour",), "takes no 'colour', which config sets"),
     ],
 )
 def test_a_function_that_does_not_fit_its_parameters_is_refused(

@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+import agent_r1_env
+from agent_r1_env import catalog
+from agent_r1_env.catalog import Catalog, builtin_root, fold, load_tool, register
+from agent_r1_env.entry import read_entry
+from agent_r1_env.errors import CatalogError, UnknownName
+from agent_r1_env.messages import ToolCall
+from agent_r1_env.toolbox import Toolbox
+
+TRIP = """\
+name: Trip
+version: 2
+tasks: {load: "./trip.py:tasks"}
+tools: [weather, search]
+policies:
+  lazy: ./trip.py:lazy
+"""
+TRIP_CODE = """\
+from agent_r1_env import Paragraph, Task, TaskSet
+
+def tasks(split="train"):
+    return TaskSet(
+        name="trip",
+        origin="made up",
+        synthetic=True,
+        tasks=[Task(id="1", question="Rain in Bergen?", answers=("yes",))],
+        corpus=(Paragraph("Bergen", "It rains in Bergen."),),
+    )
+
+def lazy(*_):
+    return "<answer>yes</answer>"
+"""
+WEATHER = """\
+name: weather
+description: Weather of a city today.
+run: ./weather.py:today
+timeout: 5
+parameters:
+  type: object
+  properties: {city: {type: string, description: "City name"}}
+  required: [city]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_folder(tmp_path / "mine")
+
+
+def make_folder(root: Path) -> Path:
+    for name, text in {
+        "envs/trip.yaml": TRIP,
+        "envs/trip.py": TRIP_CODE,
+        "tools/weather.yaml": WEATHER,
+        "tools/weather.py": "def today(city: str) -> str:\n    return f'Rain in {city}'\n",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def clean_registry() -> Iterator[None]:
+    before = dict(gym.registry)
+    yield
+    gym.registry.clear()
+    gym.registry.update(before)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_every_built_in_entry_is_sound() -> None:
+    built_in = Catalog.open()
+    assert built_in.names("env") and built_in.names("tool")
+    built_in.check()
+
+
+def test_the_quick_look_at_built_in_files_agrees_with_reading_them() -> None:
+    for name in Catalog.open().names("env"):
+        entry = Catalog.open().env(name)
+        assert catalog._name_and_version(entry.path) == (entry.name, entry.data["version"])
+        assert f"AgentR1/{entry.name}-v{entry.data['version']}" in gym.registry
+
+
+def test_the_built_in_catalogue_is_found_beside_the_package_or_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "agent_r1_env"
+    package.mkdir()
+    monkeypatch.setattr(catalog, "__file__", str(package / "catalog.py"))
+    with pytest.raises(CatalogError, match="install the package with pip"):
+        builtin_root()
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "tools").mkdir()
+    assert builtin_root() == tmp_path
+    (package / "_catalog").mkdir()
+    assert builtin_root() == package / "_catalog"
+
+
+def test_a_users_folder_is_registered_and_played(folder: Path) -> None:
+    assert register(folder, "Me") == ["Me/Trip-v2"]
+    env = gym.make("Me/Trip-v2")
+    _, info = env.reset(seed=0)
+    assert [each["function"]["name"] for each in info["tools"]] == ["weather", "search"]
+    reply = '<tool_call>{"name": "weather", "arguments": {"city": "Bergen"}}</tool_call>'
+    observation, *_ = env.step(reply)
+    assert "Rain in Bergen" in observation
+    _, reward, terminated, *_ = env.step("<answer>yes</answer>")
+    assert (reward, terminated) == (1.0, True)
+    env.close()
+
+
+def test_registering_a_folder_twice_is_harmless_and_sees_its_changes(folder: Path) -> None:
+    register(folder, "Me")
+    assert register(folder, "Me") == ["Me/Trip-v2"]
+    edit(folder / "tools" / "weather.py", "Rain", "Snow")
+    env = gym.make("Me/Trip-v2")
+    env.reset(seed=0)
+    assert (
+        "Snow in x" in env.step('<tool_call>{"name": "weather", "arguments": {"city": "x"}}</tool_call>')[0]
+    )
+    env.close()
+
+
+def test_another_folder_may_not_take_the_same_id(folder: Path, tmp_path: Path) -> None:
+    register(folder, "Me")
+    other = make_folder(tmp_path / "other")
+    with pytest.raises(
+        CatalogError, match=r"Me/Trip-v2 is registered already, by .*mine; choose another namespace"
+    ):
+        register(other, "Me")
+    assert register(other, "You") == ["You/Trip-v2"]
+
+
+@pytest.mark.parametrize("namespace", ["", "a b", "a/b", "AgentR1", "a:b"])
+def test_a_namespace_that_is_malformed_or_taken_is_refused(namespace: str, folder: Path) -> None:
+    with pytest.raises(ValueError, match="namespace"):
+        register(folder, namespace)
+
+
+def test_nothing_is_registered_from_a_folder_with_a_mistake(folder: Path) -> None:
+    edit(folder / "tools" / "weather.yaml", "timeout", "timeuot")
+    with pytest.raises(CatalogError, match="unknown key 'timeuot'; did you mean 'timeout'"):
+        register(folder, "Me")
+    assert not [env_id for env_id in gym.registry if env_id.startswith("Me/")]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        (
+            "envs/trip.yaml",
+            "weather, search",
+            "weather, serch",
+            r"trip.yaml:4:18: no tool named 'serch' in .*/tools or the built-in tools; did you mean 'search'",
+        ),
+        (
+            "envs/trip.yaml",
+            "tools:",
+            "tool:",
+            r"envs/trip.yaml:4:1: unknown key 'tool'; did you mean 'tools'\?",
+        ),
+        (
+            "envs/trip.yaml",
+            "py:tasks",
+            "py:task",
+            r"envs/trip.yaml:3:15: ./trip.py holds no 'task'; did you mean",
+        ),
+        ("envs/trip.yaml", "py:lazy", "py:lasy", r"envs/trip.yaml:6:9: .* did you mean 'lazy'\?"),
+        (
+            "envs/trip.yaml",
+            "}\ntools",
+            ", config: {splitt: x}}\ntools",
+            r"envs/trip.yaml:3:\d+: tasks takes no 'splitt'; did you mean 'split'\?",
+        ),
+        ("envs/trip.yaml", "version: 2", "version: two", "trip.yaml:2:10: key 'version' must be an integer"),
+        (
+            "envs/trip.yaml",
+            "name: Trip",
+            "name: Tripp",
+            "the name is 'Tripp', but the file is called trip.yaml",
+        ),
+        ("envs/trip.yaml", "name: Trip", "name: Trip-v1", "trip.yaml:1:7: key 'name'"),
+        ("envs/trip.yaml", "version: 2", "format: hermess", r"trip.yaml:2:9: .* did you mean 'hermes'\?"),
+        ("envs/trip.yaml", "version: 2", "reward: {exact: 1}", r"trip.yaml:2:\d+: .*'exact'"),
+        ("tools/weather.py", "def today", "def yesterday", "weather.yaml:3:6: ./weather.py holds no 'today'"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(file: str, old: str, new: str, message: str, folder: Path) -> None:
+    edit(folder / file, old, new)
+    with pytest.raises(CatalogError, match=message):
+        register(folder, "Me")
+
+
+def test_a_folder_that_is_no_catalogue_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CatalogError, match="no such folder"):
+        Catalog.open(tmp_path / "none")
+    with pytest.raises(CatalogError, match="holds none of the folders tools, envs and trainers"):
+        Catalog.open(tmp_path)
+
+
+def test_files_that_would_be_passed_over_are_told(folder: Path) -> None:
+    (folder / "tools" / "other.yml").write_text(WEATHER)
+    with pytest.raises(CatalogError, match="entries end in .yaml; rename it to other.yaml"):
+        register(folder, "Me")
+    (folder / "tools" / "other.yml").rename(folder / "tools" / "Weather.yaml")
+    with pytest.raises(CatalogError, match="has the same name; keep one"):
+        register(folder, "Me")
+
+
+def test_own_tools_come_before_built_in_ones(folder: Path) -> None:
+    mine = Catalog.open(folder)
+    assert mine.tool("search").path == builtin_root() / "tools" / "search.yaml"
+    shutil.copy(folder / "tools" / "weather.yaml", folder / "tools" / "search.yaml")
+    edit(folder / "tools" / "search.yaml", "name: weather", "name: search")
+    assert mine.tool("search").path == folder / "tools" / "search.yaml"
+
+
+def test_unknown_entries_are_told_with_the_nearest(folder: Path) -> None:
+    mine = Catalog.open(folder)
+    with pytest.raises(
+        UnknownName, match=r"no tool named 'wether' .*; did you mean 'weather'\? known: search, weather"
+    ):
+        mine.tool("wether")
+    with pytest.raises(UnknownName, match=r"no env named 'Tripp' in .*envs; did you mean 'trip'\?"):
+        mine.env("Tripp")
+    with pytest.raises(UnknownName, match="no recipe named 'x' in .*trainers; known: none"):
+        mine.recipe("x")
+    with pytest.raises(gym.error.NameNotFound, match="Did you mean: `HotpotQA`"):
+        gym.make("AgentR1/Hotpot-v0")
+
+
+def test_names_are_found_in_any_spelling_of_case_and_dash(folder: Path) -> None:
+    assert fold("My-Env") == fold("my_env")
+    assert Catalog.open(folder).env("TRIP").name == "Trip"
+
+
+def test_a_file_is_read_once_until_it_changes(folder: Path) -> None:
+    path = folder / "tools" / "weather.yaml"
+    first = read_entry("tool", path)
+    assert read_entry("tool", path) is first
+    edit(path, "timeout: 5", "timeout: 55")
+    assert read_entry("tool", path).data["timeout"] == 55
+
+
+def test_defaults_of_the_schema_are_filled_in_at_every_depth(folder: Path) -> None:
+    edit(folder / "envs" / "trip.yaml", "version: 2", "answer: {}")
+    entry = Catalog.open(folder).env("Trip")
+    assert (entry.data["answer"], entry.data["version"], entry.get("tasks", "config")) == (
+        {"tag": "answer"},
+        0,
+        {},
+    )
+    assert entry.file.data["answer"] == {}
+
+
+def test_a_tool_can_be_used_by_itself(folder: Path) -> None:
+    weather = load_tool(Catalog.open(folder).tool("weather"))
+    assert Toolbox([weather]).run([ToolCall("weather", {"city": "x"}, "1")])[0].content == "Rain in x"
+
+
+def test_what_is_registered_is_plain_data(folder: Path) -> None:
+    register(folder, "Me")
+    spec = gym.spec("Me/Trip-v2")
+    data = json.loads(spec.to_json())
+    assert data["kwargs"] == {"entry": "Me/Trip", "folder": str(folder)}
+    env = gym.make(gym.envs.registration.EnvSpec.from_json(spec.to_json()))
+    env.reset(seed=0)
+    env.close()
+
+
+@pytest.mark.parametrize("context", ["spawn", "fork"])
+def test_environments_are_made_in_other_processes(context: str, folder: Path) -> None:
+    register(folder, "Me")
+    envs = gym.make_vec("Me/Trip-v2", 2, vectorization_mode="async", vector_kwargs={"context": context})
+    try:
+        envs.reset(seed=0)
+        call = '<tool_call>{"name": "weather", "arguments": {"city": "Bergen"}}</tool_call>'
+        observations, *_ = envs.step([call, "<answer>yes</answer>"])
+        assert "Rain in Bergen" in observations[0]
+    finally:
+        envs.close()
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = "import sys, agent_r1_env; print(*sorted(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    heavy = {
+        "jsonschema",
+        "yaml",
+        "bm25s",
+        "torch",
+        "transformers",
+        "trl",
+        "vllm",
+        "datasets",
+        "pandas",
+        "aiohttp",
+    }
+    assert not heavy & set(loaded)
+
+
+def test_the_schemas_of_entries_are_shipped() -> None:
+    folder = Path(agent_r1_env.__file__).parent / "schemas"
+    for kind in ("tool", "env", "recipe"):
+        schema = json.loads((folder / f"{kind}.json").read_text())
+        assert schema["additionalProperties"] is False
+        assert all("description" in part for part in schema["properties"].values())
