@@ -128,7 +128,9 @@ def render(machine: Machine, checks: list[Check]) -> str:
     for kind in ("note", "problem"):
         told = [check for check in checks if check.text and (check.status == "note") == (kind == "note")]
         run = dict.fromkeys(line for check in told for line in check.run)
-        lines += ["", *(f"{kind}: {check.name}: {check.text}" for check in told)] if told else []
+        texts = dict.fromkeys(check.text for check in told)
+        names = {text: ", ".join(check.name for check in told if check.text == text) for text in texts}
+        lines += ["", *(f"{kind}: {names[text]}: {text}" for text in texts)] if told else []
         lines += ["run:", *(f"    {line}" for line in run)] if run else []
     return "\n".join(lines)
 
