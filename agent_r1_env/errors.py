@@ -4,6 +4,9 @@ AgentR1Error
 ├── UnknownName (LookupError)        a name that nobody registered
 ├── CatalogError (ValueError)        a YAML entry is wrong; carries file, line, column and key
 │   └── RecipeError                  the entry is a training recipe
+├── SchemaFault (ValueError)         a tool's JSON Schema is unsound; carries the path (schematree)
+├── SignatureFault (TypeError)       a function doesn't fit its tool (signature)
+├── TargetFault (ImportError)        ./file.py:name or package:name leads to nothing (loading)
 ├── DataError (ValueError)           a data file is missing or wrong; carries file, row and key
 ├── MissingExtra (ImportError)       an optional package is not installed
 ├── EngineError (RuntimeError)       a generation backend failed

@@ -62,7 +62,8 @@ class ToolResult:
     Attributes:
         content: the text that the model reads.
         ok: False when the call did not run to its end.
-        error: the kind of failure: "malformed", "unknown_tool", "invalid_arguments", "timeout" or "raised".
+        error: the kind of failure: "malformed", "unknown_tool", "invalid_arguments", "too_many_calls",
+            "timeout" or "raised".
         seconds: wall time of the tool itself.
         cut: how many characters of the result were left out.
     """

@@ -52,6 +52,8 @@ class Tool:
         if self.max_chars <= 0:
             raise ValueError(f"max_chars of {self.name} must be positive, got {self.max_chars!r}")
         check_parameters(self.parameters)
+        # A copy: what is checked stays what is shown, whatever the caller does with theirs.
+        object.__setattr__(self, "parameters", copy.deepcopy(self.parameters))
 
     def schema(self) -> dict[str, Any]:
         """The tool as chat templates and OpenAI-compatible servers expect it; a copy, yours to change."""

@@ -86,25 +86,26 @@ class Toolbox:
                 logger.warning("tool %r failed to close: %s", tool.name, _told(failure))
 
     def _start(self, call: ToolCall | CallError, index: int) -> _Running | ToolResult:
-        if isinstance(call, CallError):
-            return _refused(call.id, "", "malformed", call.message)
-        tool = self.tools.get(call.name)
-        if tool is None:
-            return _refused(call.id, call.name, "unknown_tool", self._unknown(call.name))
+        name = "" if isinstance(call, CallError) else call.name
         if index >= self.max_calls:
-            text = f"only the first {self.max_calls} calls of one reply are run; make this call again"
-            return _refused(call.id, call.name, "too_many_calls", text)
+            text = f"not run: only the first {self.max_calls} calls of one reply are"
+            return _refused(call.id, name, "too_many_calls", text)
+        if isinstance(call, CallError):
+            return _refused(call.id, name, "malformed", call.message)
+        tool = self.tools.get(name)
+        if tool is None:
+            return _refused(call.id, name, "unknown_tool", self._unknown(name))
         try:
             arguments = tool.validate(call.arguments)
         except ArgumentError as refusal:
-            return _refused(call.id, call.name, "invalid_arguments", str(refusal))
+            return _refused(call.id, name, "invalid_arguments", str(refusal))
         if (hung := workers.hanging(tool.run)) >= workers.MAX_HANGING:
             text = f"{tool.name} does not answer; {hung} earlier calls of it still run"
-            return _refused(call.id, call.name, "timeout", text)
+            return _refused(call.id, name, "timeout", text)
         try:
             return _Running(tool, call.id, workers.start(tool.run, arguments, as_text))
         except RuntimeError as failure:  # the system gives no more threads
-            return _refused(call.id, call.name, "raised", f"{tool.name} could not be started: {failure}")
+            return _refused(call.id, name, "raised", f"{tool.name} could not be started: {failure}")
 
     def _unknown(self, name: str) -> str:
         if not self.tools:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any, Literal
 
@@ -33,8 +34,10 @@ def test_the_schema_shown_is_the_one_given() -> None:
     }
 
 
-def test_changing_a_shown_schema_changes_no_tool() -> None:
-    weather = made()
+def test_changing_a_schema_given_or_shown_changes_no_tool() -> None:
+    theirs = copy.deepcopy(PARAMETERS)
+    weather = made(parameters=theirs)
+    theirs["properties"].clear()
     weather.schema()["function"]["parameters"]["properties"].clear()
     assert weather.schema()["function"]["parameters"] == PARAMETERS
     assert weather.validate({"city": "Bergen"}) == {"city": "Bergen"}

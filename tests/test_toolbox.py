@@ -368,9 +368,12 @@ def test_a_flood_is_cut_with_a_notice(run: Run) -> None:
 
 
 def test_a_flood_of_calls_is_bounded_and_told() -> None:
-    results = Toolbox([echo], max_calls=3).run([call("echo", str(index), text="x") for index in range(5)])
-    assert [each.error for each in results] == [None, None, None, "too_many_calls", "too_many_calls"]
-    assert results[4].content == "error: only the first 3 calls of one reply are run; make this call again"
+    calls = [call("echo", str(index), text="x") for index in range(3)]
+    results = Toolbox([echo], max_calls=2).run([*calls, call("ecko"), CallError("bad " * 100, "{", "5")])
+    assert [each.error for each in results] == [None, None, *["too_many_calls"] * 3]
+    assert {each.content for each in results[2:]} == {
+        "error: not run: only the first 2 calls of one reply are"
+    }
 
 
 def test_results_are_rendered_within_the_time_of_the_call() -> None:
