@@ -46,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (AgentR1Error, gym.error.Error) as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
+        except (PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+            print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+            return 2
         except BrokenPipeError:  # the reader of a pipe, such as head, has had enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             return 0

@@ -119,6 +119,11 @@ def test_a_row_without_an_answer_is_named(capsys: pytest.CaptureFixture[str], tm
     assert f"{file}, row 1, key 'answer'" in line
 
 
+def test_a_place_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    line = fails(capsys, "eval", HOTPOTQA, "--policy", "oracle", "--episodes", tmp_path)
+    assert f"{tmp_path}: Is a directory" in line
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
