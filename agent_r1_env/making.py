@@ -30,7 +30,11 @@ _OPTIONS = (
 
 
 def make_env(
-    entry: str, folder: str | None = None, *, tool_config: Mapping[str, Mapping[str, Any]] | None = None, **options: Any
+    entry: str,
+    folder: str | None = None,
+    *,
+    tool_config: Mapping[str, Mapping[str, Any]] | None = None,
+    **options: Any,
 ) -> ToolEnv:
     """Make the environment that a catalogue entry declares.
 
@@ -77,7 +81,7 @@ def _known(env: Entry, get: Callable[[str], Any], *keys: str | int, name: str | 
     try:
         get(env.get(*keys) if name is None else name)
     except UnknownName as unknown:
-        raise env.error(str(unknown), *keys) from None
+        raise env.error(str(unknown), *keys, of_key=name is not None and keys[-1] == name) from None
 
 
 def _settings(env: Entry) -> dict[str, Any]:
@@ -103,7 +107,9 @@ def _load_tasks(env: Entry, options: Mapping[str, Any]) -> TaskSet:
                 raise unknown_name("option", name, {*taken, *_OPTIONS, "tool_config"} - set(config), env.name)
     tasks = load(**{**config, **options})
     if not isinstance(tasks, TaskSet):
-        raise env.error(f"{env.get('tasks', 'load')} returned {type(tasks).__name__}, not a TaskSet", "tasks", "load")
+        raise env.error(
+            f"{env.get('tasks', 'load')} returned {type(tasks).__name__}, not a TaskSet", "tasks", "load"
+        )
     return tasks
 
 
@@ -130,7 +136,9 @@ def _own_terms(env: Entry, names: Iterable[str]) -> dict[str, reward.Term]:
     """The terms that are named by a target of the user's own."""
     places = {name: (key, place) for key in ("reward", "metrics") for place, name in _places(env.data[key])}
     return {
-        _term_name(name): _own_term(env, name, *places.get(name, ("reward",))) for name in names if ":" in name
+        _term_name(name): _own_term(env, name, *places.get(name, ("reward",)))
+        for name in names
+        if ":" in name
     }
 
 
