@@ -178,6 +178,7 @@ async def test_a_failing_model_reaches_everybody_who_waits(
     found = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), timeout=10)
     assert [type(error) for error in found] == [EngineError] * 4
     assert len({id(error) for error in found}) == 4
+    assert fake.left == {}, "the model forgets what it failed at"
     assert type(failure).__name__ in str(found[0])
     fake.failure = None
     assert (await worker.ask([1], Sampling())).ids == [1], "the next request is tried again"
@@ -251,6 +252,30 @@ async def test_padding_changes_no_reply(engine: Any) -> None:
     alone = await engine.generate([65], greedy)
     beside, _ = await asyncio.gather(engine.generate([65], greedy), engine.generate([66] * 50, greedy))
     assert beside.ids == alone.ids
+
+
+async def test_padding_moves_no_absolute_position() -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from agent_r1_env.engines.hf import TransformersEngine
+
+    config = transformers.GPT2Config(
+        vocab_size=259,
+        n_positions=64,
+        n_embd=32,
+        n_layer=1,
+        n_head=2,
+        initializer_range=0.5,
+        eos_token_id=258,
+    )
+    torch.manual_seed(0)
+    model = transformers.GPT2LMHeadModel(config).eval()
+    engine = TransformersEngine(model, tiny_tokenizer())
+    short, _ = await asyncio.gather(
+        engine.generate([65], Sampling(max_tokens=8)), engine.generate([66] * 30, Sampling(max_tokens=8))
+    )
+    assert short.logprobs == pytest.approx(scored(model, [65], short.ids), abs=1e-4)
+    engine.close()
 
 
 async def test_a_seed_fixes_a_reply_whatever_runs_beside_it(engine: Any) -> None:

@@ -66,6 +66,12 @@ def test_numpy_values_and_numbers_without_json_are_written(tmp_path: Path) -> No
     assert math.isnan(episode.steps[0].logprobs[1])
 
 
+def test_an_episode_is_in_the_file_as_soon_as_it_is_appended(tmp_path: Path) -> None:
+    with EpisodeFile(tmp_path / "e.jsonl") as file:
+        file.append(EPISODE)
+        assert len(list(read_episodes(tmp_path / "e.jsonl"))) == 1
+
+
 def test_ids_can_be_left_out(tmp_path: Path) -> None:
     with EpisodeFile(tmp_path / "e.jsonl", ids=False) as file:
         file.append(EPISODE)

@@ -49,11 +49,13 @@ WATCH = Watch()
 
 @tool
 async def slow_add(a: int, b: int) -> int:
-    """Add two numbers slowly."""
+    """Add two numbers, not before 128 calls wait for each other."""
     WATCH.running += 1
     WATCH.most = max(WATCH.most, WATCH.running)
-    await asyncio.sleep(0.05)
-    WATCH.running -= 1
+    for _ in range(200):
+        if WATCH.most >= 128:
+            break
+        await asyncio.sleep(0.05)
     return a + b
 
 
@@ -237,6 +239,24 @@ def test_a_slow_environment_holds_up_nobody() -> None:
     assert order == [False] * 8 + [True]
 
 
+class Awaited(Echo):
+    """Can be awaited; its plain ``step`` must not be used then."""
+
+    async def step_async(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        await asyncio.sleep(0)
+        return super().step(action)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        raise AssertionError("stepped on a thread")
+
+
+def test_an_environment_that_can_be_awaited_is() -> None:
+    gym.register("RolloutTest/Awaited-v0", entry_point=Awaited)
+    (episode,) = play("RolloutTest/Awaited-v0", requests(1), scripted("x"))
+    assert (episode.error, episode.reward) == (None, 3.0)
+    del gym.registry["RolloutTest/Awaited-v0"]
+
+
 def test_a_wrapper_that_must_see_each_step_is_not_passed_by() -> None:
     gym.register("RolloutTest/Limited-v0", entry_point="agent_r1_env.testing:sum_env", max_episode_steps=2)
     (episode,) = play("RolloutTest/Limited-v0", requests(1), scripted("no answer"))
@@ -252,7 +272,7 @@ def test_tools_of_all_episodes_run_at_the_same_time() -> None:
     two = call("slow_add", a=0, b=1) + call("slow_add", a=1, b=1)
     found = play("RolloutTest/Slow-v0", requests(64), scripted(two, answer(1)))
     assert [e.metrics["tool_calls"] for e in found] == [2] * 64
-    assert WATCH.most > 64, f"only {WATCH.most} of 128 calls overlapped"
+    assert WATCH.most == 128, "one after the other, none would ever meet another"
     del gym.registry["RolloutTest/Slow-v0"]
 
 
@@ -389,14 +409,21 @@ def test_an_environment_that_cannot_be_made_raises() -> None:
 
 
 def test_an_engine_that_fails_ends_the_rollout_and_closes_everything() -> None:
+    asked = 0
+
     async def policy(prompt: str) -> str:
-        if "you said" in prompt:
+        nonlocal asked
+        asked += 1
+        if asked == 4:
             raise EngineError("out of memory")
+        await asyncio.sleep(60)
         return "x"
 
     rollout = Rollout(ECHO, engine=ScriptedEngine(policy, ByteTokenizer()))
+    began = time.monotonic()
     with pytest.raises(EngineError, match="out of memory"):
         rollout.run(requests(4))
+    assert time.monotonic() - began < 30, "the others are not waited for"
     assert set(WATCH.closed) == set(WATCH.made)
 
 

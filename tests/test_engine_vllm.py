@@ -1,0 +1,195 @@
+"""vLLM in this process: exact ids and log-probs, many episodes, nothing that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from agent_r1_env.engines import Generation, Sampling
+from agent_r1_env.errors import EngineError, MissingExtra, PromptTooLong
+from agent_r1_env.rollout import EpisodeRequest, Rollout
+from agent_r1_env.testing import tiny_llama
+from agent_r1_env.trajectory import rows, sampled_ids, trained_ids
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
+    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
+]
+LENGTH = 2048
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_llama(tmp_path_factory.mktemp("llama")))
+
+
+@pytest.fixture(scope="module")
+def engine(folder: str) -> Iterator[Any]:
+    from agent_r1_env.engines.vllm import VLLMEngine
+
+    made = VLLMEngine.load(folder, max_model_len=LENGTH, max_num_seqs=32)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def model(folder: str) -> Any:
+    import torch
+    from transformers import LlamaForCausalLM
+
+    return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+def scored(model: Any, prompt: list[int], ids: list[int], temperature: float) -> list[float]:
+    """Log-probs of the ids by one plain forward pass of transformers."""
+    import torch
+
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt + ids])).logits[0].float() / temperature
+    table = logits.log_softmax(-1)
+    return [float(table[len(prompt) + i - 1, token]) for i, token in enumerate(ids)]
+
+
+def busy(engine: Any) -> bool:
+    return bool(engine.llm.llm_engine.has_unfinished_requests())
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+async def test_logprobs_agree_with_transformers(engine: Any, model: Any, temperature: float) -> None:
+    prompts = [list(b"tell me " * (1 + i % 3)) + [48 + i] for i in range(16)]
+    sampling = Sampling(max_tokens=24, temperature=temperature)
+    made = await asyncio.gather(*[engine.generate(prompt, sampling) for prompt in prompts])
+    for prompt, generation in zip(prompts, made, strict=True):
+        assert generation.logprobs == pytest.approx(
+            scored(model, prompt, generation.ids, temperature), abs=1e-3
+        )
+
+
+async def test_the_stop_token_is_kept_with_its_logprob(engine: Any) -> None:
+    stops = tuple(range(65, 91))
+    made = await engine.generate([65], Sampling(max_tokens=1000, stop_token_ids=stops, seed=1))
+    assert made.finish_reason == "stop"
+    assert made.ids[-1] in (*stops, engine.tokenizer.eos_token_id)
+    assert len(made.ids) == len(made.logprobs)
+
+
+async def test_a_stop_text_ends_a_reply_and_is_kept(engine: Any) -> None:
+    made = await engine.generate([65], Sampling(max_tokens=1000, stop=("a", "e", "t"), seed=1))
+    assert made.finish_reason == "stop"
+    assert engine.tokenizer.decode(made.ids)[-1] in "aet>", "the text, or the end of turn"
+
+
+async def test_the_limit_and_the_context_end_a_reply_by_length(engine: Any) -> None:
+    greedy = Sampling(max_tokens=2, temperature=0)
+    assert (await engine.generate([65] * 4, greedy)).finish_reason == "length"
+    made = await engine.generate([65] * (LENGTH - 2), Sampling(max_tokens=100, temperature=0))
+    assert (len(made.ids), made.finish_reason) == (2, "length")
+    with pytest.raises(PromptTooLong):
+        await engine.generate([65] * LENGTH, greedy)
+    assert not busy(engine)
+
+
+async def test_a_seed_fixes_a_reply_whatever_runs_beside_it(engine: Any) -> None:
+    sampling = Sampling(max_tokens=16, seed=7)
+    alone = await engine.generate([65], sampling)
+    beside, *_ = await asyncio.gather(
+        *[engine.generate([65], sampling)],
+        *[engine.generate([66 + i], Sampling(max_tokens=16)) for i in range(5)],
+    )
+    assert beside.ids == alone.ids
+
+
+async def test_the_event_loop_goes_on_while_vllm_computes(engine: Any) -> None:
+    asked = asyncio.ensure_future(engine.generate([65], Sampling(max_tokens=200, temperature=0)))
+    turns = 0
+    while not asked.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > len(asked.result().ids)
+
+
+async def test_a_cancelled_request_leaves_the_engine(engine: Any) -> None:
+    long = Sampling(max_tokens=1900, temperature=0)
+    asked = [asyncio.ensure_future(engine.generate([65], long)) for _ in range(4)]
+    kept = asyncio.ensure_future(engine.generate([66], Sampling(max_tokens=5)))
+    await asyncio.sleep(0.05)
+    for task in asked:
+        task.cancel()
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    assert all(isinstance(error, asyncio.CancelledError | Generation) for error in found)
+    assert len((await kept).ids) <= 5
+    assert not busy(engine)
+
+
+def test_many_episodes_run_through_with_the_ids_that_were_sampled(engine: Any) -> None:
+    gym.register("VLLMTest/Sum-v0", entry_point="agent_r1_env.testing:sum_env", kwargs={"max_steps": 2})
+    asked = [EpisodeRequest(task=i % 4, seed=i, group=i // 8) for i in range(32)]
+    sampling = Sampling(max_tokens=16, seed=0)
+    with Rollout("VLLMTest/Sum-v0", engine=engine, sampling=sampling) as rollout:
+        first = rollout.run(asked)
+        again = rollout.run(asked)
+    assert [sampled_ids(e) for e in first] == [sampled_ids(e) for e in again], "the seed fixes all of it"
+    assert len({tuple(sampled_ids(e)) for e in first}) > 24, "tries at one task differ"
+    for place, episode in enumerate(first):
+        made = rows(episode, [1.0] * len(episode.steps), place)
+        assert trained_ids(made) == sampled_ids(episode)
+        assert not episode.failed
+    assert not busy(engine)
+    del gym.registry["VLLMTest/Sum-v0"]
+
+
+async def test_an_engine_that_breaks_reaches_every_waiter(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> Any:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(engine.llm.llm_engine, "step", broken)
+    asked = [engine.generate([65], Sampling(max_tokens=5)) for _ in range(4)]
+    found = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), timeout=30)
+    assert [type(error) for error in found] == [EngineError] * 4
+    monkeypatch.undo()
+    assert not busy(engine)
+    assert len((await engine.generate([65], Sampling(max_tokens=3))).ids) <= 3
+
+
+async def test_one_request_that_vllm_refuses_harms_no_other(engine: Any) -> None:
+    beyond = len(engine.tokenizer) + 10_000
+    good, bad = await asyncio.gather(
+        engine.generate([65], Sampling(max_tokens=3)),
+        engine.generate([beyond], Sampling(max_tokens=3)),
+        return_exceptions=True,
+    )
+    assert isinstance(good, Generation)
+    assert "out of vocabulary" in str(bad)
+
+
+def test_raw_logprobs_are_refused(folder: str) -> None:
+    from agent_r1_env.engines.vllm import VLLMEngine
+
+    config = SimpleNamespace(logprobs_mode="raw_logprobs", max_model_len=10)
+    llm = SimpleNamespace(llm_engine=SimpleNamespace(vllm_config=SimpleNamespace(model_config=config)))
+    with pytest.raises(ValueError, match="processed_logprobs"):
+        VLLMEngine(llm, None)  # type: ignore[arg-type]
+
+
+def test_a_missing_vllm_is_one_line_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    from agent_r1_env.engines.vllm import VLLMEngine
+
+    monkeypatch.setitem(__import__("sys").modules, "vllm", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'agent-r1-env\[train\]'"):
+        VLLMEngine.load("anything")
+
+
+def test_a_closed_engine_leaves_no_thread(engine: Any) -> None:
+    assert sum(thread.name == "vllm" for thread in threading.enumerate()) == 1
+    engine.close()
+    assert sum(thread.name == "vllm" for thread in threading.enumerate()) == 0
