@@ -1,12 +1,14 @@
 """Makes the embedded question set: a small invented world in the official HotpotQA form.
 
-Run it to write `train.json.gz` and `validation.json.gz` beside it; the same seeds give the same rows on every machine:
+Run it to write `train.json.gz` and `validation.json.gz` beside it; the same seeds give the same rows
+anywhere:
 
     python envs/hotpotqa/make_world.py
 
-Nobody and nothing in the world exists. Every name is put together from fixed lists of generated words, which all
-seeds share; a whole name belongs to one split only. A bridge question names one thing, whose paragraph names a second
-one, whose paragraph holds the answer; the first paragraph never does. A comparison question names both things.
+Nobody and nothing in the world exists. Every name is put together from fixed lists of generated words,
+which all seeds share; a whole name belongs to one split only. A bridge question names one thing, whose
+paragraph names a second one, whose paragraph holds the answer; the first paragraph never does. A
+comparison question names both things.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ def _words(count: int, endings: str, taken: set[str], rng: random.Random) -> lis
     """Pronounceable capitalised words that no earlier list has."""
     words: list[str] = []
     while len(words) < count:
-        stem = "".join(rng.choice("bdfgklmnprstvz") + rng.choice("aeiou") for _ in range(rng.choice((1, 1, 2))))
+        stem = "".join(
+            rng.choice("bdfgklmnprstvz") + rng.choice("aeiou") for _ in range(rng.choice((1, 1, 2)))
+        )
         word = (stem + rng.choice(endings.split())).capitalize()
         if word not in taken and len(word) > 3:
             taken.add(word)
@@ -206,8 +210,15 @@ def _bridges(world: World) -> Iterator[Question]:
             answer = second.facts[fact]
             if any(answer in sentence for sentence in [entity.name, *entity.sentences]):
                 continue
-            support = ((entity.name, _sentence_with(entity, link)), (second.name, _sentence_with(second, fact)))
-            words = {"role": entity.facts.get("role"), "house": entity.facts.get("house noun"), "name": entity.name}
+            support = (
+                (entity.name, _sentence_with(entity, link)),
+                (second.name, _sentence_with(second, fact)),
+            )
+            words = {
+                "role": entity.facts.get("role"),
+                "house": entity.facts.get("house noun"),
+                "name": entity.name,
+            }
             yield Question(text.format(**words), answer, "bridge", support)
 
 
@@ -312,7 +323,8 @@ def main() -> None:
         path = folder / f"{split}.json.gz"
         # Neither a time nor a file name goes into the header, so that the file changes only when its rows do.
         path.write_bytes(gzip.compress(encode(rows), 9, mtime=0))
-        print(f"{path}: {len(rows)} questions, {len(names(rows))} paragraphs, {path.stat().st_size / 1e6:.2f} MB")
+        size = path.stat().st_size / 1e6
+        print(f"{path}: {len(rows)} questions, {len(names(rows))} paragraphs, {size:.2f} MB")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,138 @@
+"""The embedded question set is what its script makes, and asks what it claims to ask."""
+
+import gzip
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "envs" / "hotpotqa"
+SPLITS = ("train", "validation")
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def make_world() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_world", FOLDER / "make_world.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # dataclasses look their module up by name.
+    import sys
+
+    sys.modules["make_world"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, Rows]:
+    return {
+        split: json.loads(gzip.decompress((FOLDER / f"{split}.json.gz").read_bytes())) for split in SPLITS
+    }
+
+
+def paragraphs(row: dict[str, Any]) -> dict[str, str]:
+    return {title: "".join(sentences) for title, sentences in row["context"]}
+
+
+def test_the_script_makes_the_committed_files_again(make_world: ModuleType) -> None:
+    for split, made in make_world.splits().items():
+        assert gzip.decompress((FOLDER / f"{split}.json.gz").read_bytes()) == make_world.encode(made)
+
+
+def test_another_seed_makes_another_world(make_world: ModuleType) -> None:
+    first, again, other = (make_world.world(seed, 50, works=40) for seed in (5, 5, 6))
+    assert first == again
+    assert first != other
+
+
+def test_names_of_one_split_are_words_of_the_shared_lists(
+    make_world: ModuleType, rows: dict[str, Rows]
+) -> None:
+    words = {word for part in make_world.WORDS for word in part} | set(make_world.HOUSE_NOUNS)
+    for split in SPLITS:
+        assert {word for name in make_world.names(rows[split]) for word in name.split()} <= words
+
+
+def test_no_name_stands_in_both_splits(make_world: ModuleType, rows: dict[str, Rows]) -> None:
+    names = [make_world.names(rows[split]) for split in SPLITS]
+    assert names[0].isdisjoint(names[1])
+    for name in names[1]:
+        assert not any(name in row["question"] or name == row["answer"] for row in rows["train"])
+
+
+def test_the_set_is_large_enough_and_small_on_disk(make_world: ModuleType, rows: dict[str, Rows]) -> None:
+    assert len(rows["train"]) >= 2000
+    assert len(rows["validation"]) >= 300
+    assert len(make_world.names(rows["train"]) | make_world.names(rows["validation"])) >= 1000
+    assert sum((FOLDER / f"{split}.json.gz").stat().st_size for split in SPLITS) < 3_000_000
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_rows_have_the_official_form(split: str, rows: dict[str, Rows]) -> None:
+    keys = {"_id", "question", "answer", "supporting_facts", "context", "type", "level"}
+    assert len({row["_id"] for row in rows[split]}) == len(rows[split])
+    assert len({row["question"] for row in rows[split]}) == len(rows[split])
+    for row in rows[split]:
+        assert set(row) == keys
+        assert row["type"] in ("bridge", "comparison")
+        assert len(row["context"]) == 10
+        texts = dict(row["context"])
+        assert len(texts) == 10
+        assert all(1 <= len(sentences) <= 3 for sentences in texts.values())
+        assert len({title for title, _ in row["supporting_facts"]}) == 2
+        assert all(number < len(texts[title]) for title, number in row["supporting_facts"])
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_title_always_names_the_same_paragraph(split: str, rows: dict[str, Rows]) -> None:
+    seen: dict[str, str] = {}
+    for row in rows[split]:
+        for title, text in paragraphs(row).items():
+            assert seen.setdefault(title, text) == text
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_bridge_needs_both_paragraphs_in_turn(split: str, rows: dict[str, Rows]) -> None:
+    bridges = [row for row in rows[split] if row["type"] == "bridge"]
+    assert 0.7 < len(bridges) / len(rows[split]) < 0.9
+    for row in bridges:
+        texts = {
+            title: texts[number]
+            for title, texts in row["context"]
+            for t, number in row["supporting_facts"]
+            if t == title
+        }
+        (first, _), (second, _) = row["supporting_facts"]
+        assert first in row["question"]
+        assert second not in row["question"]
+        assert second in texts[first]
+        assert row["answer"] in texts[second]
+        assert row["answer"] not in row["question"]
+        assert row["answer"] not in paragraphs(row)[first]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_comparison_follows_from_the_two_sentences(split: str, rows: dict[str, Rows]) -> None:
+    kinds = set()
+    for row in rows[split]:
+        if row["type"] != "comparison":
+            continue
+        first, second = (
+            next(texts[number] for title, texts in row["context"] if title == fact)
+            for fact, number in row["supporting_facts"]
+        )
+        names = [title for title, _ in row["supporting_facts"]]
+        assert all(name in row["question"] for name in names)
+        # The last word of each sentence is its year, the one after "born in" its city.
+        if row["answer"] in ("yes", "no"):
+            cities = [text.split(" born in ")[1].split()[0] for text in (first, second)]
+            assert row["answer"] == ("yes" if cities[0] == cities[1] else "no")
+        else:
+            years = [int(text.rstrip(".").split()[-1]) for text in (first, second)]
+            assert row["answer"] == names[years.index(min(years))]
+        kinds.add(row["answer"] if row["answer"] in ("yes", "no") else row["question"].split()[0])
+    assert kinds == {"yes", "no", "Who", "Which"}
