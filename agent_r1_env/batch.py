@@ -12,15 +12,14 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from .episode import Episode
+from .messages import INVALID_CALLS
 from .trajectory import Row, drift, sampled_ids
-
-INVALID = frozenset({"malformed", "unknown_tool", "invalid_arguments"})
 
 
 def columns(rows: Sequence[Row], size: int, token: int) -> dict[str, list[Any]]:
-    """Rows as the columns of TRL's `rollout_func`, filled up to `size` with rows that no loss covers.
+    """Rows as the columns of TRL's ``rollout_func``, filled up to ``size`` with rows that no loss covers.
 
-    A padding row is the cheapest legal one: `token` as prompt, `token` as completion, mask 0.
+    A padding row is the cheapest legal one: ``token`` as prompt, ``token`` as completion, mask 0.
     """
     padding = size - len(rows)
     return {
@@ -31,20 +30,39 @@ def columns(rows: Sequence[Row], size: int, token: int) -> dict[str, list[Any]]:
     }
 
 
+def trained_tokens(rows: Sequence[Row]) -> Counter[int]:
+    """Number of trained tokens by episode; episodes without any are absent."""
+    tokens: Counter[int] = Counter()
+    for row in rows:
+        tokens[row.episode] += sum(row.loss_mask)
+    return tokens
+
+
 def share_out(rows: Sequence[Row]) -> list[Row]:
     """Rows whose advantages are scaled by their share of their episode's trained tokens.
 
     A loss that averages each row by itself would count an episode once for every row it was split into.
     Scaled like this, the rows of an episode weigh together exactly as much as one row that holds them all.
     """
-    tokens: Counter[int] = Counter()
-    for row in rows:
-        tokens[row.episode] += sum(row.loss_mask)
-    shares = [sum(row.loss_mask) / tokens[row.episode] for row in rows]
-    return [
-        replace(row, advantages=[share * advantage for advantage in row.advantages])
-        for row, share in zip(rows, shares, strict=True)
-    ]
+    tokens = trained_tokens(rows)
+    return [_scaled(row, sum(row.loss_mask) / tokens[row.episode]) for row in rows]
+
+
+def even_out(rows: Sequence[Row], average: float) -> list[Row]:
+    """Rows whose advantages are scaled by ``average`` over their episode's number of trained tokens.
+
+    A loss that averages over all tokens would count an episode by its length. Scaled like this, each episode
+    weighs as much as one of average length.
+
+    Args:
+        average: trained tokens of an episode, averaged over all episodes of the batch that have any.
+    """
+    tokens = trained_tokens(rows)
+    return [_scaled(row, average / tokens[row.episode]) for row in rows]
+
+
+def _scaled(row: Row, factor: float) -> Row:
+    return replace(row, advantages=[factor * advantage for advantage in row.advantages])
 
 
 def count_drift(trained: Iterable[Sequence[int]], rows: Sequence[Row], episodes: Sequence[Episode]) -> int:
@@ -72,7 +90,7 @@ def facts(episode: Episode) -> dict[str, Any]:
         "sampled": sum(bool(step.response_ids) for step in episode.steps),
         "calling": sum(bool(step.calls) for step in episode.steps),
         "calls": len(calls),
-        "invalid": sum(call.get("error") in INVALID for call in calls),
+        "invalid": sum(call.get("error") in INVALID_CALLS for call in calls),
         "truncated": bool(episode.truncated),
         "stop": episode.stop_reason or "none",
         "metrics": {name: float(value) for name, value in episode.metrics.items()},

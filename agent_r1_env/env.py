@@ -16,7 +16,7 @@ from gymnasium.error import ResetNeeded
 from agent_r1_env import context as contexts
 from agent_r1_env import formats, prompt, reward
 from agent_r1_env.errors import unknown_name
-from agent_r1_env.messages import CallError, Message, ToolCall, ToolResult
+from agent_r1_env.messages import INVALID_CALLS, CallError, Message, ToolCall, ToolResult
 from agent_r1_env.spaces import UnicodeText
 from agent_r1_env.task import Task, TaskSet
 from agent_r1_env.tool import Tool
@@ -26,8 +26,6 @@ StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 
 LONGEST_REPLY = 1 << 17
 """Characters of one reply. What is longer is cut there and counts as cut by length."""
-
-_INVALID = frozenset({"malformed", "unknown_tool", "invalid_arguments"})
 
 
 class StopReason(StrEnum):
@@ -233,7 +231,7 @@ class ToolEnv(gym.Env[str, str]):
                 )
             self.history.append(Message("tool", content, result.call_id, result.name or None))
         self._calls += len(results)
-        self._invalid_calls += sum(result.error in _INVALID for result in results)
+        self._invalid_calls += sum(result.error in INVALID_CALLS for result in results)
         records = [_record(result) for result in results]
         if stop is None and self.steps >= self.max_steps:
             stop = StopReason.MAX_STEPS

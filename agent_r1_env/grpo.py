@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_r1_env.errors import EngineError, missing_extra
+from agent_r1_env.errors import EngineError, missing_extra, unknown_name
 
 try:
     import numpy as np
@@ -26,7 +26,16 @@ except ImportError as error:
     raise missing_extra(error.name or "trl", "train") from error
 
 from agent_r1_env import advantage as estimators
-from agent_r1_env.batch import columns, count_drift, facts, reward_spread, share_out, summary
+from agent_r1_env.batch import (
+    columns,
+    count_drift,
+    even_out,
+    facts,
+    reward_spread,
+    share_out,
+    summary,
+    trained_tokens,
+)
 from agent_r1_env.colocate import colocated
 from agent_r1_env.engines import Engine, Sampling
 from agent_r1_env.episode import Episode, EpisodeFile
@@ -38,6 +47,7 @@ from agent_r1_env.trl_config import adapted, check_version
 
 check_version()
 Play = Callable[[Sequence[EpisodeRequest]], Sequence[Episode]]
+_WEIGHTS = ("episode", "token")
 _OURS = ("tools", "environment_factory", "rollout_func", "reward_funcs")
 
 
@@ -69,6 +79,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
         advantage: str = "grpo",
         loss_mask: bool = True,
         merge: bool = True,
+        weight_by: str = "episode",
         episodes_path: str | Path | None = None,
         concurrency: int = 64,
         rows_at_once: int | None = None,
@@ -85,6 +96,9 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
             advantage: name of an estimator in `agent_r1_env.advantage`.
             loss_mask: False is the ablation that trains on tool results as well.
             merge: False keeps each step as a row of its own: the same gradient for more work.
+            weight_by: "episode" lets each episode weigh the same, however long it is. "token" leaves TRL's loss
+                as it is; its token means ("dapo", "bnpo", "cispo") then count an episode by its length.
+                "dr_grpo" counts by length in either case, "grpo" never does.
             episodes_path: a file to which each episode is appended when it ends, by the main process.
             concurrency: episodes that run at the same time in each process.
             rows_at_once: rows in one forward and backward pass; a batch takes as many passes as it needs.
@@ -99,6 +113,8 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
             if trl.pop(name, None) is not None:
                 raise ValueError(f"{name} cannot be used: tools, turns and rewards belong to the environment")
         self._estimate = estimators.get(advantage)
+        if weight_by not in _WEIGHTS:
+            raise unknown_name("weight", weight_by, _WEIGHTS)
         args = adapted(args if args is not None else GRPOConfig("agent-grpo"))
         if train_dataset is None:
             train_dataset = task_dataset(env, env_kwargs)
@@ -111,7 +127,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
         self.rollout_func = _replay  # set here and not passed, because TRL warns about the argument
         self._env, self._env_kwargs, self._concurrency = env, env_kwargs, concurrency
         self._custom_play = rollout
-        self._loss_mask, self._merge = loss_mask, merge
+        self._loss_mask, self._merge, self._weight_by = loss_mask, merge, weight_by
         self._rows_at_once = rows_at_once or args.per_device_train_batch_size
         self._episodes_path = episodes_path
         main = self.accelerator.is_main_process
@@ -252,7 +268,18 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
         for index, episode in enumerate(episodes):
             credit = [float(advantages[first + index])] * len(episode.steps)
             batch += rows(episode, credit, index, self._merge, self._loss_mask)
-        return share_out(batch) if self.loss_type == "grpo" else batch
+        return self._weighed(batch)
+
+    def _weighed(self, batch: list[Row]) -> list[Row]:
+        """The rows with advantages that make episodes count as ``weight_by`` says."""
+        if self.loss_type == "grpo":
+            return share_out(batch)
+        if self._weight_by == "token" or self.loss_type == "dr_grpo":
+            return batch
+        tokens = trained_tokens(batch)
+        known = gather_object([(sum(tokens.values()), len(tokens))])
+        total, episodes = (sum(numbers) for numbers in zip(*known, strict=True))
+        return even_out(batch, total / max(1, episodes))
 
     def _padded(self, count: int, training: bool) -> int:
         """Rows that each process must bring: equally many, in whole micro-batches and whole groups."""

@@ -8,6 +8,9 @@ from typing import Any, Literal
 Role = Literal["system", "user", "assistant", "tool"]
 FinishReason = Literal["stop", "length"]
 
+INVALID_CALLS = frozenset({"malformed", "unknown_tool", "invalid_arguments"})
+"""The kinds of failure that are the model's doing: the call itself was wrong."""
+
 
 class Reply(str):
     """One complete model reply: its text, and why the sampler stopped.

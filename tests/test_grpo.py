@@ -148,10 +148,34 @@ def test_an_episode_weighs_the_same_however_many_rows_it_takes(tmp_path: Path, m
     mean = weight / (inputs["completion_mask"] * inputs["tool_mask"]).sum(1).clamp(min=1)
     rows = [len(episode.steps) for episode in MIXED]
     per_episode = [part.sum().item() for part in mean[: sum(rows)].split(rows)]
-    merged = batch(trainer(tmp_path, model, MIXED, args=config(tmp_path, loss_type="dapo")))
+    whole = trainer(tmp_path, model, MIXED, args=config(tmp_path, loss_type="dapo"), weight_by="token")
+    merged = batch(whole)
     expected = [float(row[row != 0][0]) if (row != 0).any() else 0.0 for row in merged["advantages"]][:8]
     assert per_episode[0] == pytest.approx(expected[0], rel=1e-5)
     assert per_episode[2] == pytest.approx(expected[2], rel=1e-5)
+
+
+def weights(made: AgentGRPOTrainer) -> list[float]:
+    """Sum of the absolute advantages of each episode's tokens; each episode of this batch is one row."""
+    inputs = batch(made)
+    return (inputs["advantages"] * inputs["completion_mask"] * inputs["tool_mask"]).abs().sum(1).tolist()
+
+
+def test_an_episode_weighs_the_same_however_long_it_is(tmp_path: Path, model: str) -> None:
+    episodes = [growing(1 + n, n, float(n % 2)) for n in range(4)]
+    even = weights(trainer(tmp_path, model, episodes * 2))
+    assert max(even) == pytest.approx(min(even), rel=1e-5)
+    by_token = weights(trainer(tmp_path, model, episodes * 2, weight_by="token"))
+    lengths = [sum(len(step.response_ids) for step in episode.steps) for episode in episodes * 2]
+    assert [w / n for w, n in zip(by_token, lengths, strict=True)] == pytest.approx(
+        [by_token[0] / lengths[0]] * 8
+    )
+    assert sum(even) == pytest.approx(sum(by_token), rel=1e-5)
+
+
+def test_an_unknown_weight_is_refused(tmp_path: Path, model: str) -> None:
+    with pytest.raises(LookupError, match="did you mean 'token'"):
+        trainer(tmp_path, model, MIXED, weight_by="tokens")
 
 
 def test_the_ids_in_the_loss_are_the_sampled_ids(tmp_path: Path, model: str) -> None:
