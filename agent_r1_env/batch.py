@@ -71,12 +71,15 @@ def count_drift(trained: Iterable[Sequence[int]], rows: Sequence[Row], episodes:
     Args:
         trained: For each row, the ids that the loss takes for the policy's own, in order.
         rows: Say which episode each of them belongs to.
-        episodes: Hold the ids as the engine sampled them.
+        episodes: Hold the ids as the engine sampled them; failed ones are not to be trained on.
     """
     held: defaultdict[int, list[int]] = defaultdict(list)
     for ids, row in zip(trained, rows, strict=True):
         held[row.episode].extend(ids)
-    return sum(drift(sampled_ids(episode), held[number]) for number, episode in enumerate(episodes))
+    return sum(
+        drift([] if episode.failed else sampled_ids(episode), held[number])
+        for number, episode in enumerate(episodes)
+    )
 
 
 def facts(episode: Episode) -> dict[str, Any]:

@@ -96,8 +96,8 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
             advantage: name of an estimator in `agent_r1_env.advantage`.
             loss_mask: False is the ablation that trains on tool results as well.
             merge: False keeps each step as a row of its own: the same gradient for more work.
-            weight_by: "episode" lets each episode weigh the same, however long it is. "token" leaves TRL's loss
-                as it is; its token means ("dapo", "bnpo", "cispo") then count an episode by its length.
+            weight_by: "episode" lets each episode weigh the same, however long it is. "token" leaves TRL's
+                loss as it is; its token means ("dapo", "bnpo", "cispo") then count an episode by its length.
                 "dr_grpo" counts by length in either case, "grpo" never does.
             episodes_path: a file to which each episode is appended when it ends, by the main process.
             concurrency: episodes that run at the same time in each process.
@@ -262,10 +262,12 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
         return advantages
 
     def _rows(self, episodes: Sequence[Episode], advantages: npt.NDArray[np.float64]) -> list[Row]:
-        """The rows of this process's episodes."""
+        """The rows of this process's episodes; one in which the environment broke has none."""
         first = self.accelerator.process_index * len(episodes)
         batch: list[Row] = []
         for index, episode in enumerate(episodes):
+            if episode.failed:
+                continue
             credit = [float(advantages[first + index])] * len(episode.steps)
             batch += rows(episode, credit, index, self._merge, self._loss_mask)
         return self._weighed(batch)

@@ -285,9 +285,22 @@ def test_a_broken_environment_moves_neither_the_baseline_nor_the_policy(tmp_path
         *[growing(2, n, 1.0) for n in range(1, 4)],
         *[growing(2, n, n % 2) for n in range(4, 8)],
     ]
-    inputs = batch(trainer(tmp_path, model, episodes))
-    assert not inputs["advantages"][:4].any()
-    assert inputs["advantages"][4:8].any()
+    made = trainer(tmp_path, model, episodes)
+    inputs = batch(made)
+    trained = (inputs["completion_mask"] * inputs["tool_mask"]).sum(1)
+    assert trained[7:].tolist() == [0]  # seven sound episodes, one row each, and a row of padding
+    assert not inputs["advantages"][:3].any()
+    assert inputs["advantages"][3:7].any()
+    assert made._metrics["train"]["agent/drift"] == [0.0]
+
+
+def test_a_batch_of_broken_environments_alone_is_legal(tmp_path: Path, model: str) -> None:
+    sound = growing(2, 0, 0.0)
+    fields = {f: getattr(sound, f) for f in Episode.__slots__}
+    made = trainer(tmp_path, model, [Episode(**{**fields, "error": "boom"})] * 8)
+    inputs = batch(made)
+    assert not (inputs["completion_mask"] * inputs["tool_mask"]).any()
+    assert float(gradient(made, inputs).abs().sum()) == 0.0
 
 
 def test_a_training_step_changes_the_weights_and_logs_the_episodes(tmp_path: Path, model: str) -> None:
