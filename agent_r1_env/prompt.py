@@ -6,10 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
-
-from jinja2 import TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from typing import Any, NoReturn
 
 from agent_r1_env.errors import AgentR1Error
 from agent_r1_env.messages import Message
@@ -35,11 +32,17 @@ def renderer(chat_template: str) -> PromptRenderer:
     Raises:
         TemplateFault: it does not compile.
     """
+    from jinja2 import TemplateError  # here, since importing the package should cost little
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    def refuse(message: str) -> NoReturn:
+        raise TemplateError(message)
+
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
-    environment.globals["raise_exception"] = _raise
+    environment.globals["raise_exception"] = refuse
     try:
         template = environment.from_string(chat_template)
     except TemplateError as error:
@@ -52,10 +55,6 @@ def renderer(chat_template: str) -> PromptRenderer:
             raise TemplateFault(f"the chat template fails on this conversation: {error}") from error
 
     return render
-
-
-def _raise(message: str) -> None:
-    raise TemplateError(message)
 
 
 def printable(text: str) -> str:
