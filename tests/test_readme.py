@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from conftest import ROOT
 
 PAGES = ("README.md", "CONTRIBUTING.md")
@@ -66,6 +67,12 @@ CODE = [block for block in BLOCKS if block.language == "python" and block.file i
 SHELL = [block for block in BLOCKS if block.language == "sh"]
 
 
+def marked(chosen: list[Block]) -> list[ParameterSet]:
+    """The blocks as parameters; those that load or train a model are slow."""
+    heavy = [block for block in chosen if re.search(r" train |--model|GRPOConfig", block.text)]
+    return [pytest.param(b, id=str(b), marks=[pytest.mark.slow] * (b in heavy)) for b in chosen]
+
+
 def run(command: list[str] | str, folder: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
@@ -104,20 +111,19 @@ def test_python_blocks_of_a_page_run_one_after_the_other(page: str, folder: Path
     run([sys.executable, "page.py"], folder)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", [block for block in CODE if block.how == "in"], ids=str)
+@pytest.mark.parametrize("block", marked([block for block in CODE if block.how == "in"]))
 def test_python_block_runs_in_the_clone(block: Block, repository: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(block.text)
     run([sys.executable, str(script)], repository)
 
 
-@pytest.mark.parametrize("block", [block for block in SHELL if block.how is None], ids=str)
+@pytest.mark.parametrize("block", marked([block for block in SHELL if block.how is None]))
 def test_shell_block_runs(block: Block, folder: Path) -> None:
     run("set -e\n" + block.text, folder)
 
 
-@pytest.mark.parametrize("block", [block for block in SHELL if block.how == "in"], ids=str)
+@pytest.mark.parametrize("block", marked([block for block in SHELL if block.how == "in"]))
 def test_shell_block_runs_in_the_clone(block: Block, repository: Path) -> None:
     run("set -e\n" + block.text, repository)
 
