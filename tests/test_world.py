@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).parents[1] / "envs" / "hotpotqa"
+from agent_r1_env.catalog import builtin_root
+
+FOLDER = builtin_root() / "envs" / "hotpotqa"
 SPLITS = ("train", "validation")
 Rows = list[dict[str, Any]]
 
