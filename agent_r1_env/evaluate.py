@@ -260,7 +260,7 @@ def _wilson(share: float, n: int) -> tuple[float, float]:
     square = _Z * _Z / n
     centre = (share + square / 2) / (1 + square)
     half = _Z / (1 + square) * math.sqrt(share * (1 - share) / n + square / (4 * n))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))  # rounding aside
 
 
 def _null(value: Any) -> Any:
