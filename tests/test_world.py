@@ -3,7 +3,6 @@
 import gzip
 import importlib.util
 import json
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
