@@ -21,21 +21,23 @@ import torch
 import trl.generation.vllm_generation as vllm_generation
 import trl.trainer.grpo_trainer as grpo_trainer
 
-KV_CACHE_GIB = "1"
+from agent_r1_env.engines.vllm import CPU_OPTIONS, ENVIRONMENT
 
 
 class CPUVLLMGeneration(vllm_generation.VLLMGeneration):  # type: ignore[misc]  # TRL ships no types
     """TRL's colocated vLLM with weights that reach the CPU kernels."""
 
     def _init_vllm(self) -> None:
-        # Without it vLLM wants a share of the whole memory for its cache, and refuses to start without.
-        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", KV_CACHE_GIB)
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
         original = vllm_generation.LLM
-        dtype = str(self.accelerator.unwrap_model(self.model).dtype).removeprefix("torch.")
+        model = self.accelerator.unwrap_model(self.model)
+        ours = {"dtype": str(model.dtype).removeprefix("torch."), **CPU_OPTIONS}
 
-        def llm(**kwargs: Any) -> Any:
-            # Compiling costs a minute at start and gives a tenth of the speed back: not worth it on a CPU.
-            return original(**{**kwargs, "dtype": dtype, "enforce_eager": True})
+        def llm(**options: Any) -> Any:
+            longest = options.get("max_model_len") or model.config.get_text_config().max_position_embeddings
+            batched = max(options["max_num_batched_tokens"], longest)  # a prompt is read in one piece
+            return original(**{**options, **ours, "max_num_batched_tokens": batched})
 
         vllm_generation.LLM = llm
         try:

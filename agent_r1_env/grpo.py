@@ -1,8 +1,9 @@
 """The adapter to TRL: GRPO whose samples are episodes of an environment.
 
-Two methods of TRL's trainer are replaced. ``_generate_and_score_completions`` plays episodes, turns them
-into masked rows and hands those to TRL's own code, which does everything else with however many rows there
-are. ``_compute_loss`` bounds the memory that those rows take. Nothing else of TRL is touched.
+``_generate_and_score_completions`` of TRL's trainer is replaced: it plays episodes, turns them into masked
+rows and hands those to TRL's own code, which does everything else with however many rows there are. Two more
+are wrapped, ``_compute_loss`` and ``_get_per_token_logps_and_entropies``, to bound the memory and the padding
+that rows of very different lengths would cost. Nothing else of TRL is touched.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from agent_r1_env.colocate import colocated
 from agent_r1_env.engines import Engine, Sampling
 from agent_r1_env.episode import Episode, EpisodeFile
 from agent_r1_env.evaluate import make
-from agent_r1_env.microbatch import parts, share
+from agent_r1_env.microbatch import log_probs, parts, share
 from agent_r1_env.rollout import EpisodeRequest, Rollout
 from agent_r1_env.trajectory import Row, rows
 from agent_r1_env.trl_config import adapted, check_version
@@ -338,6 +339,25 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
                 done += float(loss.detach())
         result: torch.Tensor = loss + done
         return result
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        **options: Any,
+    ) -> Any:
+        """TRL's log-probs; of a whole batch, without computing what only pads it."""
+        ask = super()._get_per_token_logps_and_entropies
+        if options.get("compute_entropy"):  # from the loss, whose parts are trimmed already
+            return ask(model, input_ids, attention_mask, logits_to_keep, **options)
+
+        def compute(ids: torch.Tensor, mask: torch.Tensor, keep: int) -> torch.Tensor:
+            found: torch.Tensor = ask(model, ids, mask, keep)[0]
+            return found
+
+        return log_probs(compute, input_ids, attention_mask, logits_to_keep, self._rows_at_once), None, None
 
 
 def episode_reward(completions: Sequence[Any], episode_reward: Sequence[float], **_: Any) -> Sequence[float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -26,6 +26,31 @@ def share(loss_type: str, part: Batch, whole: Batch) -> Any:
         tokens = [(side["completion_mask"] * side["tool_mask"]).sum().clamp(min=1) for side in (part, whole)]
         return tokens[0] / tokens[1]
     return 1.0  # a sum over the tokens of all processes already
+
+
+def log_probs(
+    compute: Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor],
+    input_ids: torch.Tensor,
+    attention_mask: torch.Tensor,
+    keep: int,
+    at_once: int,
+) -> torch.Tensor:
+    """Log-probs of the last ``keep`` tokens of each row, a few rows of similar length at a time.
+
+    Args:
+        compute: does it for some rows, from their ids, their mask and the number of tokens to keep.
+
+    Returns:
+        (rows, keep); 0 where a row is padding.
+    """
+    prompts, completions = attention_mask[:, :-keep], attention_mask[:, -keep:]
+    result = torch.zeros(completions.shape, device=input_ids.device)
+    for chosen in torch.split(attention_mask.sum(1).argsort(), at_once):
+        first = int(prompts[chosen].any(0).int().argmax())
+        kept = max(1, int(completions[chosen].sum(1).max()))
+        columns = slice(first, input_ids.size(1) - keep + kept)
+        result[chosen, :kept] = compute(input_ids[chosen, columns], attention_mask[chosen, columns], kept)
+    return result
 
 
 def _rows(value: Any, chosen: torch.Tensor, count: int) -> Any:

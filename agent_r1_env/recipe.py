@@ -60,6 +60,7 @@ class Recipe:
     advantage: str = "grpo"
     loss_mask: bool = True
     merge: bool = True
+    weight_by: str = "episode"
     concurrency: int = 64
     rows_at_once: int | None = None
     threads: int | None = None
@@ -74,14 +75,14 @@ class Recipe:
         """
         for name in self.trl:
             if name not in known:
-                raise self._error(f"trl.GRPOConfig has no {name!r}{_near(name, known)}", "trl", name)
+                raise self.error(f"trl.GRPOConfig has no {name!r}{_near(name, known)}", "trl", name)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as it is written beside the results."""
         fields = (f for f in dataclasses.fields(self) if f.name != "entry")
         return {f.name: getattr(self, f.name) for f in fields} | {"eval": dataclasses.asdict(self.eval)}
 
-    def _error(self, reason: str, *keys: str) -> Exception:
+    def error(self, reason: str, *keys: str) -> Exception:
         if self.entry is None:
             return RecipeError(reason, key=".".join(keys))
         return self.entry.error(reason, *keys, of_key=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -14,12 +15,13 @@ pytest.importorskip("trl")
 
 import torch
 from datasets import Dataset
-from trl import GRPOConfig
+from trl import GRPOConfig, GRPOTrainer
 
 from agent_r1_env.episode import Episode, Step, read_episodes
 from agent_r1_env.errors import EngineError, UnknownName
 from agent_r1_env.grpo import AgentGRPOTrainer
 from agent_r1_env.rollout import EpisodeRequest
+from agent_r1_env.spaces import UnicodeText
 from agent_r1_env.testing import tiny_llama
 from agent_r1_env.trl_config import LOSSES
 
@@ -138,6 +140,31 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(tmp_path: Path, model: s
     whole = off_policy_gradient(trainer(tmp_path, model, MIXED, args=losses(tmp_path, loss), rows_at_once=99))
     parts = off_policy_gradient(trainer(tmp_path, model, MIXED, args=losses(tmp_path, loss), rows_at_once=3))
     assert relative_error(parts, whole) < 1e-4
+
+
+def test_log_probs_of_a_batch_do_not_depend_on_its_padding(tmp_path: Path, model: str) -> None:
+    made = trainer(tmp_path, model, MIXED, args=losses(tmp_path, "dapo"), rows_at_once=2)
+    inputs = batch(made)
+    ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
+    mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
+    with torch.no_grad():
+        plain = GRPOTrainer._get_per_token_logps_and_entropies(
+            made, made.model, ids, mask, inputs["completion_ids"].size(1)
+        )[0]
+    assert torch.allclose(inputs["old_per_token_logps"], plain * inputs["completion_mask"], atol=1e-5)
+
+
+def test_the_trainer_evaluates_on_episodes(tmp_path: Path, model: str) -> None:
+    made = trainer(
+        tmp_path,
+        model,
+        MIXED,
+        args=config(tmp_path, per_device_eval_batch_size=8),
+        eval_dataset=Dataset.from_list([{"prompt": "question", "task": 0}] * 2),
+    )
+    metrics = made.evaluate()
+    assert metrics["eval_agent/episode_reward"] == pytest.approx(3 / 8)
+    assert math.isfinite(metrics["eval_loss"])
 
 
 def test_an_episode_weighs_the_same_however_many_rows_it_takes(tmp_path: Path, model: str) -> None:
@@ -384,3 +411,42 @@ def test_importance_sampling_is_by_token_unless_chosen_otherwise(tmp_path: Path,
     assert trainer(tmp_path, model, MIXED).args.vllm_importance_sampling_mode == "token_truncate"
     with pytest.warns(UserWarning, match="prefer the token level"):
         trainer(tmp_path, model, MIXED, args=config(tmp_path, importance_sampling_level="sequence"))
+
+
+class Letters(gym.Env[str, str]):
+    """Two replies an episode; each is paid by its share of plain letters."""
+
+    observation_space, action_space = UnicodeText(), UnicodeText()
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.turn = 0
+        return "letters?", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self.turn += 1
+        reward = sum(letter.isascii() and letter.isalpha() for letter in action) / max(1, len(action))
+        return f"more letters? {self.turn}", reward, self.turn == 2, False, {"metrics": {"turns": self.turn}}
+
+
+def test_training_on_an_environment_raises_its_reward(tmp_path: Path, model: str) -> None:
+    gym.register("Test/Letters-v0", Letters)
+    args = config(
+        tmp_path,
+        per_device_train_batch_size=32,
+        num_generations=16,
+        max_completion_length=4,
+        max_steps=12,
+        learning_rate=2e-2,
+        lr_scheduler_type="constant",
+    )
+    data = Dataset.from_list([{"prompt": "letters", "task": None}] * 8)
+    made = AgentGRPOTrainer(model, "Test/Letters-v0", args, train_dataset=data)
+    made.train()
+    made.close()
+    log = [entry for entry in made.state.log_history if "reward" in entry]
+    assert [entry["agent/drift"] for entry in log] == [0] * 12
+    assert log[0]["agent/steps_per_episode"] == 2
+    assert log[-1]["reward"] > log[0]["reward"] + 0.5

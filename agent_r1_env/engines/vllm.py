@@ -24,6 +24,15 @@ ENVIRONMENT = {
 """Environment variables that ``VLLMEngine.load`` sets where they are not set."""
 
 
+CPU_OPTIONS = {
+    "enforce_eager": True,  # compiling takes a minute on a CPU and gives a tenth back
+    # vLLM takes back the draw of a prompt that it read in part, which the generator of a CPU cannot do: with
+    # seeded requests it dies when many prompts arrive at once.
+    "enable_chunked_prefill": False,
+}
+"""Options of ``vllm.LLM`` on a CPU."""
+
+
 class VLLMEngine:
     """Samples from a ``vllm.LLM``.
 
@@ -73,8 +82,7 @@ class VLLMEngine:
             raise missing_extra(error.name or "vllm", "train") from error
         ours: dict[str, Any] = {"logprobs_mode": "processed_logprobs", "dtype": dtype or "auto"}
         if current_platform.is_cpu():
-            # Compiling takes a minute on a CPU and gives a tenth back.
-            ours |= {"dtype": dtype or "float32", "enforce_eager": True}
+            ours |= {"dtype": dtype or "float32", **CPU_OPTIONS}
         llm = LLM(**{"model": model, "seed": seed, **ours, **options})
         # Not the one that vLLM uses: this one is called from event loops, that one from the engine's thread.
         trusted = options.get("trust_remote_code", False)
