@@ -32,7 +32,8 @@ class CPUVLLMGeneration(vllm_generation.VLLMGeneration):  # type: ignore[misc]  
             os.environ.setdefault(name, value)
         original = vllm_generation.LLM
         model = self.accelerator.unwrap_model(self.model)
-        ours = {"dtype": str(model.dtype).removeprefix("torch."), **CPU_OPTIONS}
+        dtype = str(model.dtype).removeprefix("torch.")
+        ours = {"dtype": dtype, "use_tqdm_on_load": False, **CPU_OPTIONS}
 
         def llm(**options: Any) -> Any:
             longest = options.get("max_model_len") or model.config.get_text_config().max_position_embeddings

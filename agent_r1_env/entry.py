@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import json
 from collections.abc import Collection, Mapping
@@ -61,6 +62,16 @@ class Entry:
             return load_target(str(self.get(*keys)), self.path.parent)
         except TargetFault as fault:
             raise self.error(str(fault), *keys) from fault.__cause__
+
+    def changed(self, data: dict[str, Any]) -> Entry:
+        """The entry with other data, checked as the file was.
+
+        Raises:
+            CatalogError: the data don't fit the schema; placed where the file has the nearest key.
+        """
+        file = dataclasses.replace(self.file, data=data)
+        _check(self.kind, file, entry_schema(self.kind))
+        return dataclasses.replace(self, file=file, data=data)
 
     def check_config(
         self, target: Any, config: Mapping[str, Any], *keys: str, filled: Collection[str] = ()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,8 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
         if weight_by not in _WEIGHTS:
             raise unknown_name("weight", weight_by, _WEIGHTS)
         args = adapted(args if args is not None else GRPOConfig("agent-grpo"))
+        if args.use_vllm and find_spec("vllm") is None:
+            raise missing_extra("vllm", "train")
         if train_dataset is None:
             train_dataset = task_dataset(env, env_kwargs)
         with colocated():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -82,10 +83,13 @@ class Recipe:
         fields = (f for f in dataclasses.fields(self) if f.name != "entry")
         return {f.name: getattr(self, f.name) for f in fields} | {"eval": dataclasses.asdict(self.eval)}
 
-    def error(self, reason: str, *keys: str) -> Exception:
+    def error(self, reason: str, *keys: str) -> RecipeError:
+        """The error to raise about the key at ``keys``, with its place in the file."""
         if self.entry is None:
             return RecipeError(reason, key=".".join(keys))
-        return self.entry.error(reason, *keys, of_key=True)
+        fault = self.entry.error(reason, *keys, of_key=True)
+        assert isinstance(fault, RecipeError)  # the entry is a recipe
+        return fault
 
 
 def load(recipe: str | Path, overrides: Mapping[str, Any] | None = None) -> Recipe:
@@ -97,21 +101,22 @@ def load(recipe: str | Path, overrides: Mapping[str, Any] | None = None) -> Reci
             taken for one of ``trl``.
 
     Raises:
-        RecipeError: the file is wrong; with file, line, key and the nearest name.
+        RecipeError: the file or a value in its place is wrong; with file, line, key and the nearest name.
         UnknownName: there is no such built-in recipe, or no such key to override.
     """
-    entry = _entry(recipe)
-    data = dict(entry.data)
+    read = _entry(recipe)
+    data = copy.deepcopy(read.data)  # entries are shared
     for key, value in (overrides or {}).items():
-        _override(data, key.split("."), value)
-    made = _made(entry, data)
+        _override(data, key, value)
+    entry = read.changed(data)
+    made = _made(entry, beside=data["model"] == read.data["model"])
     try:
         advantage.get(made.advantage)
     except UnknownName as unknown:
         raise entry.error(str(unknown), "advantage") from None
     for name, instead in _OURS.items():
         if name in made.trl:
-            raise entry.error(f"{name} is not set under trl; use {instead}", "trl", name, of_key=True)
+            raise made.error(f"{name} is not set under trl; use {instead}", "trl", name)
     return made
 
 
@@ -122,28 +127,30 @@ def _entry(recipe: str | Path) -> Entry:
     return Catalog.open().recipe(str(recipe))
 
 
-def _override(data: dict[str, Any], keys: list[str], value: Any) -> None:
-    """Set one value; copies what it changes, because entries are shared."""
+def _override(data: dict[str, Any], key: str, value: Any) -> None:
+    """Set one value, and with it the mappings that lead there."""
     known = entry_schema("recipe")["properties"]
-    if keys[0] not in known:
-        if len(keys) > 1:
-            raise UnknownName(f"a recipe has no key {keys[0]!r}{hint(keys[0], known)}")
-        keys = ["trl", *keys]
-    *path, last = keys
-    for key in path:
-        data[key] = dict(data.get(key) or {})
-        data = data[key]
+    *path, last = key.split(".")
+    if not path and last not in known:
+        path = ["trl"]
+    if path and path[0] not in known:
+        raise UnknownName(f"a recipe has no key {path[0]!r}{hint(path[0], known)}")
+    for name in path:
+        data = data.setdefault(name, {})
+        if not isinstance(data, dict):
+            raise UnknownName(f"no key {key!r} in a recipe: {name!r} is a single value")
     data[last] = value
 
 
-def _made(entry: Entry, data: Mapping[str, Any]) -> Recipe:
-    evaluation = dict(data.get("eval") or {})
+def _made(entry: Entry, beside: bool) -> Recipe:
+    """The recipe of an entry, whose model may lie beside its file."""
+    data = entry.data
+    evaluation = dict(data["eval"])
     evaluation["env_kwargs"] = {**data["env_kwargs"], **evaluation.get("env_kwargs", {})}
     model = str(data["model"])
-    if model.startswith(("./", "../")) and model == entry.data["model"]:
+    if beside and model.startswith(("./", "../")):
         model = str((entry.path.parent / model).resolve())
-    fields = {**data, "model": model, "eval": Evaluation(**evaluation), "entry": entry}
-    return Recipe(**fields)
+    return Recipe(**{**data, "model": model, "eval": Evaluation(**evaluation), "entry": entry})
 
 
 def _near(name: str, known: set[str]) -> str:

@@ -6,6 +6,7 @@ This module imports no heavy package before `run` has set what those read once, 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import logging
 import os
 import platform
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _DEFAULTS = {"report_to": "none", "logging_steps": 1, "save_steps": 50, "save_total_limit": 2}
 _ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",  # forks would warn about it
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
     "TRANSFORMERS_VERBOSITY": "error",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
@@ -81,8 +83,8 @@ def run(
     results = open_results(plan.name, output, resume) if first else None
     progress = Progress(quiet or not first)
     progress.begin("loading")
-    _prepare(plan.threads)
     with _calm():
+        _prepare(plan.threads)
         session = _Session(plan, results, progress, resume)
         try:
             found = session.run()
@@ -191,21 +193,25 @@ class _Session:
 
 
 def _prepare(threads: int | None) -> None:
-    """Set what torch, vLLM and tokenizers read once, at import; what the user has set stays."""
+    """Set what torch, vLLM and tokenizers read once, at import, and import them; what the user set stays.
+
+    Raises:
+        MissingExtra: one of them is not there.
+    """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    if threads is None:
-        return
-    if "torch" in sys.modules:  # too late for the variable; vLLM has not frozen the number yet
-        sys.modules["torch"].set_num_threads(threads)
-    else:
-        os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    if threads is not None:
+        if "torch" in sys.modules:  # too late for the variable; vLLM has not frozen the number yet
+            sys.modules["torch"].set_num_threads(threads)
+        else:
+            os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    importlib.import_module("agent_r1_env.grpo")
 
 
 @contextmanager
 def _calm() -> Iterator[None]:
     """Keep the chatter of libraries away: it tells a person nothing about the run."""
-    loggers = [logging.getLogger(name) for name in ("trl", "accelerate", "torch.distributed")]
+    loggers = [logging.getLogger(name) for name in ("trl", "accelerate", "torch.distributed", "vllm")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)
@@ -221,7 +227,6 @@ def _calm() -> Iterator[None]:
 
 def _config(plan: Recipe) -> Any:
     """The recipe's settings as TRL's, on a CPU in float32."""
-    from agent_r1_env import grpo  # noqa: F401  # first, for its one line about what is not installed
     import torch
     from trl import GRPOConfig
 
@@ -247,12 +252,15 @@ def _same_everywhere(results: Results | None) -> Results:
 
 def _trainer(plan: Recipe, args: Any, results: Results, progress: Progress) -> AgentGRPOTrainer:
     from transformers import PrinterCallback
+    from transformers.utils.logging import disable_progress_bar
 
     from agent_r1_env.grpo import AgentGRPOTrainer
     from agent_r1_env.recorder import Recorder
 
     if plan.model.startswith((".", "/", "~")) and not Path(plan.model).expanduser().is_dir():
         raise plan.error(f"there is no folder {plan.model}", "model")
+    if Path(plan.model).is_dir():  # a bar for a second; a download keeps its own
+        disable_progress_bar()
     try:
         trainer = AgentGRPOTrainer(
             str(Path(plan.model).expanduser()) if plan.model.startswith("~") else plan.model,
