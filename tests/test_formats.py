@@ -201,7 +201,8 @@ def test_a_format_can_be_added_once_under_its_own_name(monkeypatch):
 
 
 def test_published_hermes_outputs_are_read_as_expected(shared_data):
-    rows = [json.loads(line) for line in (shared_data.parent / "cases/tool_calls.jsonl").read_text().splitlines()]
+    file = shared_data.parent / "cases" / "tool_calls.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
     checked = 0
     for row in rows:
         calls = good(row["raw"])
