@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_r1_env import plot, recipe
-from agent_r1_env.errors import AgentR1Error
+from agent_r1_env.errors import AgentR1Error, RecipeError
 from agent_r1_env.progress import Progress
 from agent_r1_env.recipe import Recipe
 from agent_r1_env.results import Results, open_results
@@ -237,7 +237,13 @@ def _config(plan: Recipe) -> Any:
     try:
         return GRPOConfig(**settings)
     except (TypeError, ValueError) as error:
-        raise plan.error(str(error), "trl") from error
+        raise _setting_error(plan, str(error)) from error
+
+
+def _setting_error(plan: Recipe, reason: str) -> RecipeError:
+    """The error for what TRL says, at the setting that it speaks of."""
+    spoken_of = [name for name in plan.trl if name in reason]
+    return plan.error(reason.strip().rstrip("."), "trl", *spoken_of[:1])
 
 
 def _same_everywhere(results: Results | None) -> Results:
@@ -280,7 +286,7 @@ def _trainer(plan: Recipe, args: Any, results: Results, progress: Progress) -> A
     except (OSError, ValueError) as error:
         if isinstance(error, AgentR1Error):
             raise
-        raise plan.error(f"the trainer cannot be built: {error}", "trl") from error
+        raise _setting_error(plan, str(error)) from error
     trainer.remove_callback(PrinterCallback)
     return trainer
 
