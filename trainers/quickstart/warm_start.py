@@ -13,7 +13,8 @@ It learns
    alone.
 
 The phases take about half an hour on one core that computes in bfloat16. Each leaves its model in
-`OUT-PHASE`, and `--start PHASE --init FOLDER` goes on from there.
+`OUT-PHASE`, and `--start PHASE --init FOLDER` goes on from there. The policy in this folder came from the
+same phases run one at a time, with a vocabulary of 2,688 instead of 2,752.
 """
 
 from __future__ import annotations
