@@ -21,7 +21,7 @@ import torch
 import trl.generation.vllm_generation as vllm_generation
 import trl.trainer.grpo_trainer as grpo_trainer
 
-from agent_r1_env.engines.vllm import CPU_OPTIONS, ENVIRONMENT
+from agent_r1_env.engines.vllm import CPU_OPTIONS, ENVIRONMENT, calm_llvmlite
 
 
 class CPUVLLMGeneration(vllm_generation.VLLMGeneration):  # type: ignore[misc]  # TRL ships no types
@@ -41,6 +41,7 @@ class CPUVLLMGeneration(vllm_generation.VLLMGeneration):  # type: ignore[misc]  
             return original(**{**options, **ours, "max_num_batched_tokens": batched})
 
         vllm_generation.LLM = llm
+        calm_llvmlite()
         try:
             super()._init_vllm()
         finally:

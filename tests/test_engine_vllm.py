@@ -33,6 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def engine(folder: str) -> Iterator[Any]:
+    import bm25s  # noqa: F401  (a search before vLLM starts must not keep it from starting)
+
     from agent_r1_env.engines.vllm import VLLMEngine
 
     made = VLLMEngine.load(folder, max_model_len=LENGTH, max_num_seqs=32)

@@ -7,6 +7,7 @@ batches them continuously and nothing moves in lock-step.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,25 @@ CPU_OPTIONS = {
     "enable_chunked_prefill": False,
 }
 """Options of ``vllm.LLM`` on a CPU."""
+
+
+def calm_llvmlite() -> None:
+    """Let vLLM look through all loaded modules, as it does on a CPU whenever an ``LLM`` is made.
+
+    llvmlite, which comes with the search index, answers for every attribute that it is asked for with a
+    function of its library. Asked for ``__dict__``, that is no dict, and vLLM dies of it.
+    """
+    library = getattr(sys.modules.get("llvmlite.binding.ffi"), "_lib_wrapper", None)
+    if library is None or getattr(library, "_calm", False):
+        return
+    answer = library.__getattr__
+
+    def getattr_but_dunder(self: Any, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return answer(self, name)
+
+    library.__getattr__, library._calm = getattr_but_dunder, True
 
 
 class VLLMEngine:
@@ -83,6 +103,7 @@ class VLLMEngine:
         ours: dict[str, Any] = {"logprobs_mode": "processed_logprobs", "dtype": dtype or "auto"}
         if current_platform.is_cpu():
             ours |= {"dtype": dtype or "float32", **CPU_OPTIONS}
+        calm_llvmlite()
         llm = LLM(**{"model": model, "seed": seed, **ours, **options})
         # Not the one that vLLM uses: this one is called from event loops, that one from the engine's thread.
         trusted = options.get("trust_remote_code", False)
