@@ -78,6 +78,15 @@ class Recipe:
             if name not in known:
                 raise self.error(f"trl.GRPOConfig has no {name!r}{_near(name, known)}", "trl", name)
 
+    def without(self, name: str) -> Recipe:
+        """The recipe without one argument of ``gymnasium.make``."""
+        kept, kept_in_eval = (
+            {key: value for key, value in kwargs.items() if key != name}
+            for kwargs in (self.env_kwargs, self.eval.env_kwargs)
+        )
+        scored = dataclasses.replace(self.eval, env_kwargs=kept_in_eval)
+        return dataclasses.replace(self, env_kwargs=kept, eval=scored)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as it is written beside the results."""
         fields = (f for f in dataclasses.fields(self) if f.name != "entry")

@@ -5,7 +5,6 @@ This module imports no heavy package before `run` has set what those read once, 
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import logging
 import os
@@ -17,18 +16,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from agent_r1_env import plot, recipe
-from agent_r1_env.errors import AgentR1Error, RecipeError
+import gymnasium as gym
+
+from agent_r1_env import assembly, plot, recipe, report
 from agent_r1_env.progress import Progress
 from agent_r1_env.recipe import Recipe
 from agent_r1_env.results import Results, open_results
 
-if TYPE_CHECKING:
-    from agent_r1_env.grpo import AgentGRPOTrainer
-
-_DEFAULTS = {"report_to": "none", "logging_steps": 1, "save_steps": 50, "save_total_limit": 2}
 _ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",  # forks would warn about it
     "TORCH_CPP_LOG_LEVEL": "ERROR",
@@ -79,13 +75,20 @@ def run(
     }
     given = {key: value for key, value in changes.items() if value is not None}
     plan = recipe.load(recipe_path_or_name, {**(overrides or {}), **given})
+    if data is not None:
+        plan = plan.without("source")
+    try:
+        gym.spec(plan.env)
+    except gym.error.Error as error:
+        raise plan.error(str(error), "env") from None
+    started = time.perf_counter()
     first = int(os.environ.get("RANK", "0")) == 0
     results = open_results(plan.name, output, resume) if first else None
     progress = Progress(quiet or not first)
     progress.begin("loading")
     with _calm():
         _prepare(plan.threads)
-        session = _Session(plan, results, progress, resume)
+        session = _Session(plan, results, progress, resume, started)
         try:
             found = session.run()
         except KeyboardInterrupt:
@@ -94,30 +97,31 @@ def run(
         finally:
             session.close()
     if first and not quiet:
-        print(_screen(plan, str(recipe_path_or_name), found))
+        print(report.screen(plan, str(recipe_path_or_name), found))
     return found
 
 
 class _Session:
     """The phases of one run, on each process of it."""
 
-    def __init__(self, plan: Recipe, results: Results | None, progress: Progress, resume: bool) -> None:
-        started = time.perf_counter()
+    def __init__(
+        self, plan: Recipe, results: Results | None, progress: Progress, resume: bool, started: float
+    ) -> None:
         self.plan, self.progress, self.resume = plan, progress, resume
-        args = _config(plan)
-        self.results = _same_everywhere(results)
+        args = assembly.trl_config(plan)
+        self.results = Results(_of_main(results and results.folder))
         args.output_dir = str(self.results.folder)
         self.main = args.process_index == 0
         self.seconds: dict[str, float] = {}
         if self.main:
             notes = {"recipe": plan.to_dict(), "versions": _versions(), "seed": plan.seed}
             self.results.note(state="running", threads=os.environ.get("OMP_NUM_THREADS"), **notes)
-        self.trainer = _trainer(plan, args, self.results, progress)
+        self.trainer = assembly.trainer(plan, args, self.results, progress)
         self.seconds["start"] = time.perf_counter() - started
 
     def run(self) -> dict[str, Any]:
         """Everything, or what an earlier run left to do."""
-        before = self.results.notes().get("before") if self.resume else None
+        before = _of_main(self.results.notes().get("before") if self.resume else None)
         if before is None:
             before = self._evaluate("before")
         self._train()
@@ -141,7 +145,7 @@ class _Session:
         self.trainer.close()
 
     def _train(self) -> None:
-        checkpoint = self.results.last_checkpoint() if self.resume else None
+        checkpoint = _of_main(self.results.last_checkpoint() if self.resume else None)
         done = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
         if self.main:
             self.results.forget_after(done)
@@ -177,7 +181,7 @@ class _Session:
                 n=wanted.episodes,
                 env_kwargs=wanted.env_kwargs,
                 seed=wanted.seed,
-                sampling=_sampling(self.trainer, self.plan),
+                sampling=assembly.eval_sampling(self.trainer, self.plan),
                 concurrency=self.plan.concurrency,
                 name=self.plan.model if when == "before" else str(self.results.policy),
                 episodes=file,
@@ -225,100 +229,11 @@ def _calm() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-def _config(plan: Recipe) -> Any:
-    """The recipe's settings as TRL's, on a CPU in float32."""
-    import torch
-    from trl import GRPOConfig
-
-    plan.check_trl({f.name for f in dataclasses.fields(GRPOConfig) if f.init})
-    settings = {**_DEFAULTS, **plan.trl, "seed": plan.seed, "disable_tqdm": True, "output_dir": "out"}
-    if not torch.accelerator.is_available():
-        settings |= {"use_cpu": True, "bf16": False, "fp16": False}
-    try:
-        return GRPOConfig(**settings)
-    except (TypeError, ValueError) as error:
-        raise _setting_error(plan, str(error)) from error
-
-
-def _setting_error(plan: Recipe, reason: str) -> RecipeError:
-    """The error for what TRL says, at the setting that it speaks of."""
-    spoken_of = [name for name in plan.trl if name in reason]
-    return plan.error(reason.strip().rstrip("."), "trl", *spoken_of[:1])
-
-
-def _same_everywhere(results: Results | None) -> Results:
-    """The folder that the main process chose."""
+def _of_main(value: Any) -> Any:
+    """What the main process has, on every process."""
     from accelerate.utils import broadcast_object_list
 
-    chosen = [None if results is None else results.folder]
-    broadcast_object_list(chosen)
-    assert chosen[0] is not None  # the main process has opened one
-    return Results(chosen[0])
-
-
-def _trainer(plan: Recipe, args: Any, results: Results, progress: Progress) -> AgentGRPOTrainer:
-    from transformers import PrinterCallback
-    from transformers.utils.logging import disable_progress_bar
-
-    from agent_r1_env.grpo import AgentGRPOTrainer
-    from agent_r1_env.recorder import Recorder
-
-    if plan.model.startswith((".", "/", "~")) and not Path(plan.model).expanduser().is_dir():
-        raise plan.error(f"there is no folder {plan.model}", "model")
-    if Path(plan.model).is_dir():  # a bar for a second; a download keeps its own
-        disable_progress_bar()
-    try:
-        trainer = AgentGRPOTrainer(
-            str(Path(plan.model).expanduser()) if plan.model.startswith("~") else plan.model,
-            plan.env,
-            args,
-            env_kwargs=plan.env_kwargs,
-            train_dataset=_training_tasks(plan),
-            advantage=plan.advantage,
-            loss_mask=plan.loss_mask,
-            merge=plan.merge,
-            weight_by=plan.weight_by,
-            episodes_path=results.episodes,
-            concurrency=plan.concurrency,
-            rows_at_once=plan.rows_at_once,
-            callbacks=[Recorder(results, progress)],
-        )
-    except (OSError, ValueError) as error:
-        if isinstance(error, AgentR1Error):
-            raise
-        raise _setting_error(plan, str(error)) from error
-    trainer.remove_callback(PrinterCallback)
-    return trainer
-
-
-def _training_tasks(plan: Recipe) -> Any:
-    """The environment's tasks but for those that the evaluation draws."""
-    from agent_r1_env.evaluate import choose, make
-    from agent_r1_env.grpo import task_dataset
-
-    tasks = task_dataset(plan.env, plan.env_kwargs)
-    if not plan.eval.episodes:
-        return tasks
-    env = make(plan.env, plan.eval.env_kwargs)
-    drawn = {env.tasks[number].id for number in choose(len(env.tasks), plan.eval.episodes, plan.eval.seed)}
-    env.close()
-    left = tasks.select([number for number, task in enumerate(tasks["task"]) if task not in drawn])
-    if not len(left):
-        raise plan.error(f"all {len(tasks)} tasks are held out for evaluation; lower it", "eval", "episodes")
-    return left
-
-
-def _sampling(trainer: AgentGRPOTrainer, plan: Recipe) -> Any:
-    from agent_r1_env.engines import Sampling
-
-    temperature = trainer.temperature if plan.eval.temperature is None else plan.eval.temperature
-    return Sampling(
-        max_tokens=trainer.max_completion_length,
-        temperature=temperature,
-        top_p=trainer.top_p,
-        top_k=trainer.top_k,
-        seed=plan.eval.seed,
-    )
+    return broadcast_object_list([value])[0]
 
 
 def _versions() -> dict[str, str]:
@@ -329,56 +244,3 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def _screen(plan: Recipe, name: str, found: Mapping[str, Any]) -> str:
-    """What a person wants to know at the end, and what to do next."""
-    folder = Path(found["output"])
-    near = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-    seconds = found["seconds"]
-    phases = ", ".join(f"{phase.replace('_', ' ')} {_duration(took)}" for phase, took in seconds.items())
-    lines = [
-        "",
-        f"{plan.name}: {found['steps']} updates in {_duration(sum(seconds.values()))} ({phases})",
-        "",
-    ]
-    lines += _scores(found["before"], found["after"])
-    lines += [
-        f"curve      {near / 'reward.png'}",
-        f"episodes   {near / 'episodes.jsonl'}",
-        f"policy     {near / 'policy'}",
-        "",
-        "next:",
-        f"  agent-r1 eval {plan.env} --model {near / 'policy'}",
-    ]
-    if plan.loss_mask:
-        lines.append(f"  agent-r1 train {name} --no-loss-mask   # what training on tool results does")
-    return "\n".join(lines)
-
-
-def _scores(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> list[str]:
-    if before is None or after is None:
-        return []
-    names = {"exact_match": "EM", "f1": "F1"}
-    rows = [
-        (names[name], before["metrics"][name], after["metrics"][name])
-        for name in names
-        if name in before["metrics"] and name in after["metrics"]
-    ] or [("reward", before["reward"], after["reward"])]
-    lines = [f"on {after['n']} held-out tasks     before                  after"]
-    for label, old, new in rows:
-        change = new["mean"] - old["mean"]
-        lines.append(f"  {label:24} {_interval(old)}   {_interval(new)}   {change:+.3f}")
-    for key in ("tool_call_rate", "invalid_call_rate"):
-        lines.append(f"  {key.replace('_', ' '):24} {before[key]:.3f}                   {after[key]:.3f}")
-    kind = "synthetic questions from " if after["synthetic"] else "questions from "
-    return [*lines, f"  ({kind}{after['data']}; in brackets: 95 % intervals)", ""]
-
-
-def _interval(value: Mapping[str, float]) -> str:
-    return f"{value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
