@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -68,9 +69,10 @@ class Results:
         _replace(self.folder / _RUN, json.dumps(self.notes() | values, indent=2, default=str) + "\n")
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Append one update's metrics."""
+        """Append one update's metrics; what is no finite number becomes null, as JSON wants it."""
+        plain = {name: _finite(value) for name, value in metrics.items()}
         with self.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, **metrics}) + "\n")
+            file.write(json.dumps({"step": step, **plain}) + "\n")
 
     def logged(self) -> list[dict[str, Any]]:
         """The metrics of all updates so far; a torn last line is left out."""
@@ -122,6 +124,10 @@ def _replace(path: Path, text: str) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_text(text, encoding="utf-8")
     beside.replace(path)
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _parsed(line: str) -> dict[str, Any] | None:

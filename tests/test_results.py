@@ -53,6 +53,11 @@ def test_metrics_of_a_killed_run_are_read_and_cut(results: Results) -> None:
     assert [entry["reward"] for entry in results.logged()] == [0.1, 0.2, 0.7]
 
 
+def test_metrics_that_are_no_number_stay_json(results: Results) -> None:
+    results.log(1, {"grad_norm": float("nan"), "loss": 0.5})
+    assert results.metrics.read_text() == '{"step": 1, "grad_norm": null, "loss": 0.5}\n'
+
+
 def test_notes_are_added_and_never_half_written(results: Results) -> None:
     results.note(state="running", seed=1)
     results.note(state="finished")
