@@ -224,7 +224,10 @@ class ToolEnv(gym.Env[str, str]):
     ) -> StepResult:
         """Take in the results of the calls and decide what comes next."""
         for position, result in enumerate(results):
-            content = self.format.neutralise(result.content)
+            # The format's own words hold tags on purpose: they show the model how a call is written.
+            content = (
+                result.content if result.error == "malformed" else self.format.neutralise(result.content)
+            )
             if self._unheard and position == len(results) - 1:
                 content += (
                     "\n(the answer beside these calls was not taken: read the results, then answer again)"

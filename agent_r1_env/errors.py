@@ -136,5 +136,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str], where: str | None =
 
 
 def missing_extra(package: str, extra: str) -> MissingExtra:
-    """The error for an optional package: one line that ends in the pip command."""
-    return MissingExtra(f"{package} is not installed; run: pip install 'agent-r1-env[{extra}]'", name=package)
+    """The error for an optional package: one line with the pip command."""
+    line = f"{package} is not installed; run: pip install 'agent-r1-env[{extra}]'"
+    if package.partition(".")[0] == "vllm":
+        line += " (on a machine without a GPU run the lines that agent-r1 doctor prints)"
+    return MissingExtra(line, name=package)

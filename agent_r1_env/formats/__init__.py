@@ -29,7 +29,7 @@ class Format(Protocol):
     """Strings that end a turn, besides the tokenizer's own end-of-turn token."""
 
     def parse(self, reply: str) -> ParsedReply:
-        """Read one whole reply."""
+        """Read one whole reply. What a ``CallError`` repeats of it must be neutralised."""
         ...
 
     def render_call(self, name: str, arguments: Mapping[str, Any]) -> str:

@@ -215,7 +215,6 @@ def _as_call(value: Any, raw: str, call_id: str) -> ToolCall | CallError:
     if arguments is None or arguments == "":
         arguments = {}
     if not isinstance(arguments, dict):
-        return CallError(
-            f'"arguments" must be a JSON object, not {json.dumps(arguments)[:60]}; {_MEND}', raw, call_id
-        )
+        found = defuse(json.dumps(arguments)[:60])
+        return CallError(f'"arguments" must be a JSON object, not {found}; {_MEND}', raw, call_id)
     return ToolCall(name, arguments, call_id)
