@@ -13,10 +13,10 @@ It learns
    alone.
 
 The phases take 27 minutes on one core that computes in bfloat16. Each leaves its model in `OUT-PHASE`, and
-`--start PHASE --init FOLDER` goes on from there. The policy in this folder is what the command above gave; the
+`--start PHASE --init FOLDER` goes on from there. The policy in this folder is what that command gave. The
 time decides how many steps there are, so another run gives another policy of the same kind. On 200 validation
-questions it scores an exact match of 0.20 at temperature 1 and 0.065 greedily, because most of the last episodes
-answer after one search.
+questions it scores an exact match of 0.20 at temperature 1 and 0.065 greedily, because most of the last
+episodes answer after one search.
 """
 
 from __future__ import annotations
