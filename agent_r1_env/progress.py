@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -34,7 +35,16 @@ class Progress:
         if self._stream.isatty() and total:
             from tqdm import tqdm
 
-            self._bar = tqdm(total=total, initial=done, desc=title, file=self._stream, leave=True)
+            # tqdm's own guess is 0 by 0 where a terminal tells no size, and then it shows nothing.
+            size = shutil.get_terminal_size()
+            self._bar = tqdm(
+                total=total,
+                initial=done,
+                desc=title,
+                file=self._stream,
+                ncols=size.columns - 1,
+                nrows=size.lines,
+            )
         else:
             print(f"{title} ...", file=self._stream, flush=True)
 
