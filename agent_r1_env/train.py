@@ -209,6 +209,8 @@ def _prepare(threads: int | None) -> None:
             sys.modules["torch"].set_num_threads(threads)
         else:
             os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+            # Threads that spin while they wait cost several times their work where another process runs.
+            os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     importlib.import_module("agent_r1_env.grpo")
 
 
