@@ -63,8 +63,7 @@ def _scores(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -
         lines.append(_row(label, _interval(old), _interval(new), f"{new['mean'] - old['mean']:+.3f}"))
     for key in ("tool_call_rate", "invalid_call_rate"):
         lines.append(_row(key.replace("_", " "), f"{before[key]:.3f}", f"{after[key]:.3f}", ""))
-    kind = "synthetic questions" if after["synthetic"] else "questions"
-    return [*lines, f"({kind} from {after['data']}; 95 % intervals)", ""]
+    return [*lines, f"(questions from {after['data']}; 95 % intervals)", ""]
 
 
 def _row(*cells: str) -> str:

@@ -22,7 +22,7 @@ def scores(em: float) -> dict[str, Any]:
         "tool_call_rate": 0.6,
         "invalid_call_rate": 0.1,
         "synthetic": True,
-        "data": "the embedded file",
+        "data": "the embedded synthetic file",
     }
 
 
@@ -41,7 +41,7 @@ def test_the_screen_says_what_came_out_and_what_to_try_next() -> None:
     text = report.screen(recipe.load("quickstart"), "trainers/quickstart.yaml", found())
     assert "60 updates in 2 min 13 s (start 12 s, train 2 min 1 s)" in text
     assert "EM                    0.200 [0.150, 0.250]    0.800 [0.750, 0.850]    +0.600" in text
-    assert "synthetic questions from the embedded file" in text
+    assert "(questions from the embedded synthetic file" in text
     for file in ("reward.png", "episodes.jsonl", "policy"):
         assert f"/o/{file}" in text
     assert "agent-r1 train trainers/quickstart.yaml --no-loss-mask" in text
