@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agent_r1_env.errors import unknown_name
+from agent_r1_env.errors import look_up, unknown_name
 
 Floats = npt.NDArray[np.float64]
 Estimator = Callable[..., Floats]
@@ -82,6 +82,4 @@ def get(name: str) -> Estimator:
     Raises:
         UnknownName: there is none; the message has the nearest name.
     """
-    if name not in ESTIMATORS:
-        raise unknown_name("advantage estimator", name, ESTIMATORS)
-    return ESTIMATORS[name]
+    return look_up("advantage estimator", name, ESTIMATORS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from agent_r1_env.errors import unknown_name
+from agent_r1_env.errors import look_up
 from agent_r1_env.messages import Message
 
 ContextPolicy = Callable[[Sequence[Message]], Sequence[Message]]
@@ -27,7 +27,4 @@ def get(name: str) -> ContextPolicy:
     Raises:
         UnknownName: there is none.
     """
-    try:
-        return _POLICIES[name]
-    except KeyError:
-        raise unknown_name("context policy", name, _POLICIES) from None
+    return look_up("context policy", name, _POLICIES)

@@ -6,7 +6,7 @@ the next prompt. Nothing that a model writes raises: it becomes an observation o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -15,7 +15,7 @@ from gymnasium.error import ResetNeeded
 
 from agent_r1_env import context as contexts
 from agent_r1_env import formats, prompt, reward
-from agent_r1_env.errors import unknown_name
+from agent_r1_env.errors import look_up, unknown_name
 from agent_r1_env.messages import INVALID_CALLS, CallError, Message, ToolCall, ToolResult
 from agent_r1_env.spaces import UnicodeText
 from agent_r1_env.task import Task, TaskSet
@@ -102,7 +102,7 @@ class ToolEnv(gym.Env[str, str]):
         self.render_mode = render_mode
         self._weights = dict({"exact_match": 1.0} if rewards is None else rewards)
         known = {**reward.TERMS, **(terms or {})}
-        self._terms = {name: _term(name, known) for name in (*self._weights, *metrics)}
+        self._terms = {name: look_up("reward term", name, known) for name in (*self._weights, *metrics)}
         self._metrics = tuple(metrics)
         self._policy = contexts.get(context)
         self._render_prompt = prompt.renderer(chat_template or formats.CHATML)
@@ -325,12 +325,6 @@ class ToolEnv(gym.Env[str, str]):
         if not self._running:
             state = "is over" if self.task else "has not begun"
             raise ResetNeeded(f"the episode {state}; call reset() before step()")
-
-
-def _term(name: str, known: Mapping[str, Callable[[reward.Outcome], float]]) -> reward.Term:
-    if name not in known:
-        raise unknown_name("reward term", name, known)
-    return known[name]
 
 
 def _record(result: ToolResult) -> dict[str, Any]:

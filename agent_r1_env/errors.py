@@ -21,8 +21,11 @@ What a model writes raises none of these from ``ToolEnv.step``: there, it become
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
+
+_T = TypeVar("_T")
 
 
 class AgentR1Error(Exception):
@@ -133,6 +136,18 @@ def unknown_name(kind: str, name: str, known: Iterable[str], where: str | None =
     """The error for a name that is not there: what was asked, the nearest one, and all of them."""
     place = f" in {where}" if where else ""
     return UnknownName(f"no {kind} named {name!r}{place}{hint(name, known)}")
+
+
+def look_up(kind: str, name: str, table: Mapping[str, _T]) -> _T:
+    """The entry of a table of named things.
+
+    Raises:
+        UnknownName: it has none of that name.
+    """
+    try:
+        return table[name]
+    except KeyError:
+        raise unknown_name(kind, name, table) from None
 
 
 def missing_extra(package: str, extra: str) -> MissingExtra:

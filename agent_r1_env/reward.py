@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from agent_r1_env.errors import unknown_name
+from agent_r1_env.errors import look_up
 from agent_r1_env.task import Task
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -90,9 +90,7 @@ def get(name: str) -> Term:
     Raises:
         UnknownName: there is none; names the nearest one.
     """
-    if name not in TERMS:
-        raise unknown_name("reward term", name, TERMS)
-    return TERMS[name]
+    return look_up("reward term", name, TERMS)
 
 
 def answered(outcome: Outcome) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from agent_r1_env.errors import unknown_name
+from agent_r1_env.errors import look_up
 from agent_r1_env.formats.hermes import Hermes
 from agent_r1_env.formats.reading import ParsedReply
 
@@ -71,7 +71,4 @@ def get(name: str) -> Format:
     Raises:
         UnknownName: nobody registered it.
     """
-    try:
-        return _FORMATS[name]
-    except KeyError:
-        raise unknown_name("format", name, _FORMATS) from None
+    return look_up("format", name, _FORMATS)
