@@ -7,6 +7,7 @@ the next prompt. Nothing that a model writes raises: it becomes an observation o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -46,6 +47,20 @@ class StopReason(StrEnum):
 
 
 _TRUNCATIONS = [reason.value for reason in StopReason if reason is not StopReason.ANSWER]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What one reply asks for.
+
+    Attributes:
+        stop: the reason why the episode ends with it.
+        unheard: it held an answer beside its calls, which does not count.
+    """
+
+    calls: Sequence[ToolCall | CallError] = ()
+    stop: StopReason | None = None
+    unheard: bool = False
 
 
 class ToolEnv(gym.Env[str, str]):
@@ -113,7 +128,6 @@ class ToolEnv(gym.Env[str, str]):
         self.steps = 0
         self._running = False
         self._stop_reason: StopReason | None = None
-        self._unheard = False
 
     # -- the Gymnasium contract
 
@@ -137,7 +151,7 @@ class ToolEnv(gym.Env[str, str]):
         self.steps = self._calls = self._invalid_calls = 0
         self.answer: str | None = None
         self._running = True
-        return self._observe(), self._info([], {}, None)
+        return self._view([], {}, None)
 
     def step(self, action: str) -> StepResult:
         """Take one whole reply of the model.
@@ -155,13 +169,13 @@ class ToolEnv(gym.Env[str, str]):
         Raises:
             ResetNeeded: the episode is over, or never began.
         """
-        calls, stop = self._read(action)
-        return self._settle(calls, self.toolbox.run(calls) if calls else [], stop)
+        reading = self._read(action)
+        return self._settle(reading, self.toolbox.run(reading.calls))
 
     async def step_async(self, action: str) -> StepResult:
         """The same as ``step``, without blocking the event loop while tools run."""
-        calls, stop = self._read(action)
-        return self._settle(calls, await self.toolbox.run_async(calls) if calls else [], stop)
+        reading = self._read(action)
+        return self._settle(reading, await self.toolbox.run_async(reading.calls))
 
     def truncate(self, reason: str) -> StepResult:
         """End the episode from outside: a prompt too long for the model, or time that is up.
@@ -197,8 +211,8 @@ class ToolEnv(gym.Env[str, str]):
 
     # -- one step
 
-    def _read(self, action: str) -> tuple[list[ToolCall | CallError], StopReason | None]:
-        """Take in one reply: the calls to run, or the reason why the episode ends with it."""
+    def _read(self, action: str) -> _Reading:
+        """Take in one reply."""
         self._need_running()
         if not isinstance(action, str):
             raise TypeError(f"an action is the model's reply as str, not {type(action).__name__}")
@@ -207,28 +221,25 @@ class ToolEnv(gym.Env[str, str]):
         self.steps += 1
         self.history.append(Message("assistant", reply))
         if cut:
-            return [], StopReason.LENGTH
+            return _Reading(stop=StopReason.LENGTH)
         parsed = self.format.parse(reply)
         answer, fault = self._find_answer(parsed.content)
         if parsed.calls:
-            self._unheard = answer is not None
-            return list(parsed.calls), None
+            return _Reading(parsed.calls, unheard=answer is not None)
         if answer is not None:
             self.answer = answer
-            return [], StopReason.ANSWER
+            return _Reading(stop=StopReason.ANSWER)
         self.history.append(Message("user", fault))
-        return [], None
+        return _Reading()
 
-    def _settle(
-        self, calls: Sequence[ToolCall | CallError], results: Sequence[ToolResult], stop: StopReason | None
-    ) -> StepResult:
+    def _settle(self, reading: _Reading, results: Sequence[ToolResult]) -> StepResult:
         """Take in the results of the calls and decide what comes next."""
         for position, result in enumerate(results):
             # The format's own words hold tags on purpose: they show the model how a call is written.
             content = (
                 result.content if result.error == "malformed" else self.format.neutralise(result.content)
             )
-            if self._unheard and position == len(results) - 1:
+            if reading.unheard and position == len(results) - 1:
                 content += (
                     "\n(the answer beside these calls was not taken: read the results, then answer again)"
                 )
@@ -236,18 +247,19 @@ class ToolEnv(gym.Env[str, str]):
         self._calls += len(results)
         self._invalid_calls += sum(result.error in INVALID_CALLS for result in results)
         records = [_record(result) for result in results]
+        stop = reading.stop
         if stop is None and self.steps >= self.max_steps:
             stop = StopReason.MAX_STEPS
         if stop is not None:
             return self._end(stop, records)
-        return self._observe(), 0.0, False, False, self._info(records, {}, None)
+        observation, info = self._view(records, {}, None)
+        return observation, 0.0, False, False, info
 
     def _end(self, stop: StopReason, records: list[dict[str, Any]]) -> StepResult:
         self._running = False
-        self._stop_reason = stop
         values = self._score()
         terms = {name: weight * values[name] for name, weight in self._weights.items()}
-        info = self._info(records, terms, stop)
+        observation, info = self._view(records, terms, stop)
         info["answer"] = self.answer
         info["metrics"] = {name: values[name] for name in self._metrics} | {
             "tool_calls": self._calls,
@@ -255,7 +267,7 @@ class ToolEnv(gym.Env[str, str]):
             "steps": self.steps,
         }
         terminated = stop is StopReason.ANSWER
-        return self._observe(), float(sum(terms.values())), terminated, not terminated, info
+        return observation, float(sum(terms.values())), terminated, not terminated, info
 
     def _score(self) -> dict[str, float]:
         assert self.task is not None  # an episode is running, so it has a task
@@ -286,21 +298,16 @@ class ToolEnv(gym.Env[str, str]):
 
     # -- what the model and the developer see
 
-    def _observe(self) -> str:
-        turns = self.format.flatten(self._visible(), self.toolbox.schemas)
-        return self._render_prompt(turns, self._running)
-
-    def _visible(self) -> list[dict[str, str]]:
-        return [message.as_dict() for message in self._policy(self.history)]
-
-    def _info(
+    def _view(
         self, records: list[dict[str, Any]], terms: dict[str, float], stop: StopReason | None
-    ) -> dict[str, Any]:
+    ) -> tuple[str, dict[str, Any]]:
+        """The observation, and the info that goes with it."""
+        assert self.task is not None  # reset comes before every view
         self._stop_reason = stop
-        self._unheard = False
-        assert self.task is not None  # reset comes before every info
-        return {
-            "messages": self._visible(),
+        messages = [message.as_dict() for message in self._policy(self.history)]
+        turns = self.format.flatten(messages, self.toolbox.schemas)
+        return self._render_prompt(turns, self._running), {
+            "messages": messages,
             "tools": self.toolbox.schemas,
             "task_id": self.task.id,
             "calls": records,
