@@ -19,7 +19,7 @@ from agent_r1_env.errors import (
     ToolError,
     UnknownName,
 )
-from agent_r1_env.messages import CallError, Message, Reply, ToolCall, ToolResult
+from agent_r1_env.messages import CallError, CallFault, Message, Reply, ToolCall, ToolResult
 from agent_r1_env.reward import Outcome
 from agent_r1_env.spaces import UnicodeText
 from agent_r1_env.task import Paragraph, SyntheticDataWarning, Task, TaskSet
@@ -30,6 +30,7 @@ __all__ = [
     "AgentR1Error",
     "ArgumentError",
     "CallError",
+    "CallFault",
     "CatalogError",
     "DataError",
     "Message",

@@ -70,7 +70,8 @@ class ToolEnv(gym.Env[str, str]):
         tasks: what is asked; ``reset(options={"task": index or id})`` chooses, else the seed does.
         tools: what the model may call. The environment closes them.
         system: the system prompt, without the section on tools, which the format adds.
-        format: name of the wire format.
+        format: the wire format: a name, ``{"name": ..., option: value}``, or a ``Format``.
+        repair: whether mild mistakes in calls are mended, and counted in ``metrics["repaired_calls"]``.
         answer_tag: a reply with ``<tag>...</tag>`` outside reasoning and calls ends the episode.
         max_steps: replies allowed in one episode, at least 1.
         rewards: weight by term; a term is a name of ``reward.TERMS`` or a function of an ``Outcome``.
@@ -94,7 +95,8 @@ class ToolEnv(gym.Env[str, str]):
         tools: Sequence[Tool],
         *,
         system: str = "",
-        format: str = "hermes",
+        format: str | Mapping[str, Any] | formats.Format = "hermes",
+        repair: bool = False,
         answer_tag: str = "answer",
         max_steps: int = 8,
         rewards: Mapping[str, float] | None = None,
@@ -111,6 +113,7 @@ class ToolEnv(gym.Env[str, str]):
         self.tasks = tasks
         self.toolbox = Toolbox(tools)
         self.format = formats.get(format)
+        self.repair = repair
         self.system = system
         self.answer_tag = answer_tag
         self.max_steps = max_steps
@@ -148,7 +151,7 @@ class ToolEnv(gym.Env[str, str]):
         self.task = self._choose(options or {})
         self.history = [Message("system", self.system)] if self.system else []
         self.history.append(Message("user", self.task.question))
-        self.steps = self._calls = self._invalid_calls = 0
+        self.steps = self._calls = self._invalid_calls = self._repaired_calls = 0
         self.answer: str | None = None
         self._running = True
         return self._view([], {}, None)
@@ -222,10 +225,13 @@ class ToolEnv(gym.Env[str, str]):
         self.history.append(Message("assistant", reply))
         if cut:
             return _Reading(stop=StopReason.LENGTH)
-        parsed = self.format.parse(reply)
-        answer, fault = self._find_answer(parsed.content)
-        if parsed.calls:
-            return _Reading(parsed.calls, unheard=answer is not None)
+        parsed = self.format.parse(reply, self.toolbox.schemas, repair=self.repair)
+        self._repaired_calls += sum(bool(call.repairs) for call in parsed.calls)
+        answer, fault = parsed.answer, ""
+        if answer is None:
+            answer, fault = self._find_answer(parsed.content)
+        if parsed.attempts:
+            return _Reading(parsed.attempts, unheard=answer is not None)
         if answer is not None:
             self.answer = answer
             return _Reading(stop=StopReason.ANSWER)
@@ -264,6 +270,7 @@ class ToolEnv(gym.Env[str, str]):
         info["metrics"] = {name: values[name] for name in self._metrics} | {
             "tool_calls": self._calls,
             "invalid_calls": self._invalid_calls,
+            "repaired_calls": self._repaired_calls,
             "steps": self.steps,
         }
         terminated = stop is StopReason.ANSWER

@@ -24,6 +24,7 @@ _OPTIONS = (
     "max_steps",
     "metrics",
     "render_mode",
+    "repair",
     "rewards",
     "system",
 )
@@ -54,6 +55,7 @@ def make_env(
     env = catalog.env(entry.rpartition("/")[2])
     chosen = {name: options.pop(name) for name in _OPTIONS if name in options}
     settings = _settings(env) | chosen
+    settings["format"] = _format(env, settings["format"])
     settings["terms"] = _own_terms(env, [*settings["rewards"], *settings["metrics"]])
     settings["rewards"] = {_term_name(name): weight for name, weight in settings["rewards"].items()}
     settings["metrics"] = [_term_name(name) for name in settings["metrics"]]
@@ -67,7 +69,10 @@ def check_env_entry(env: Entry) -> None:
     Raises:
         CatalogError: a format, context policy, or reward term that does not exist, with its line.
     """
-    _known(env, formats.get, "format")
+    try:
+        _format(env, env.get("format"))
+    except UnknownName as unknown:
+        raise env.error(str(unknown), "format") from None
     _known(env, contexts.get, "context")
     for key in ("reward", "metrics"):
         for place, name in _places(env.data[key]):
@@ -89,12 +94,33 @@ def _settings(env: Entry) -> dict[str, Any]:
     return {
         "system": data["system"],
         "format": data["format"],
+        "repair": data["repair"],
         "answer_tag": data["answer"]["tag"],
         "max_steps": data["max_steps"],
         "context": data["context"],
         "rewards": data["reward"],
         "metrics": data["metrics"],
     }
+
+
+def _format(env: Entry, given: str | Mapping[str, Any] | formats.Format) -> formats.Format:
+    """The wire format: one of ours by name, or a class of the user's own by target; with its options."""
+    if isinstance(given, formats.Format):
+        return given
+    options = dict(given) if isinstance(given, Mapping) else {"name": given}
+    name = str(options.pop("name", ""))
+    if ":" not in name:
+        return formats.get({"name": name, **options})
+    try:
+        made = load_target(name, env.path.parent)
+        made = made(**options) if isinstance(made, type) else made
+    except (TargetFault, TypeError) as fault:
+        raise env.error(str(fault), "format") from fault.__cause__
+    if not isinstance(made, formats.Format):
+        raise env.error(
+            f"{name} is {type(made).__name__}, not a Format; derive it from formats.Format", "format"
+        )
+    return made
 
 
 def _load_tasks(env: Entry, options: Mapping[str, Any]) -> TaskSet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Literal
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -35,11 +36,35 @@ class Reply(str):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call as the model wrote it, not yet validated."""
+    """One call as the model wrote it, not yet validated.
+
+    Attributes:
+        repairs: the mild mistakes that were mended to read it, such as "trailing_comma".
+    """
 
     name: str
     arguments: dict[str, Any]
     id: str
+    repairs: tuple[str, ...] = ()
+
+
+class CallFault(StrEnum):
+    """Why an attempt at a call could not be read."""
+
+    SYNTAX = "syntax"
+    """It is not written as the format asks for."""
+    INCOMPLETE = "incomplete"
+    """The reply ended before the call did."""
+    NO_NAME = "no_name"
+    """It names no tool."""
+    NO_ARGUMENTS = "no_arguments"
+    """It has no arguments."""
+    ARGUMENTS = "arguments"
+    """Its arguments are not an object."""
+    STRAY = "stray"
+    """A closing mark stands without its opening one."""
+    TOO_MANY = "too_many"
+    """The reply holds more calls than are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +72,24 @@ class CallError:
     """An attempt at a call that could not be read.
 
     Attributes:
-        message: what was wrong and how to mend it, written for the model.
+        fault: what was wrong, in words for the model.
+        hint: how to mend it, for the model; "" where there is nothing to mend.
         raw: the text of the attempt.
-        incomplete: the text ended before the call did.
+        start, end: where it stands in the reply, in characters.
     """
 
-    message: str
+    kind: CallFault
+    fault: str
+    hint: str
     raw: str
     id: str
-    incomplete: bool = False
+    start: int = 0
+    end: int = 0
+
+    @property
+    def message(self) -> str:
+        """What the model reads."""
+        return f"{self.fault}; {self.hint}" if self.hint else self.fault
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,14 @@ def test_an_answer_terminates_and_is_scored_once(env):
     assert (reward, terminated, truncated) == (1.0, True, False)
     assert info["reward_terms"] == {"exact_match": 1.0}
     assert info["answer"] == f"{GOLD}."
-    assert info["metrics"] == {"exact_match": 1.0, "f1": 1.0, "tool_calls": 1, "invalid_calls": 0, "steps": 2}
+    assert info["metrics"] == {
+        "exact_match": 1.0,
+        "f1": 1.0,
+        "tool_calls": 1,
+        "invalid_calls": 0,
+        "repaired_calls": 0,
+        "steps": 2,
+    }
 
 
 def test_a_right_answer_without_a_call_scores_no_lower(env):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_r1_env import CallError, ToolCall, UnknownName, formats
+from agent_r1_env import CallError, CallFault, ToolCall, UnknownName, formats
 from agent_r1_env.formats import Format
 from agent_r1_env.formats.hermes import Hermes
 
@@ -23,17 +23,17 @@ json_values = st.recursive(
 
 
 def good(reply: str) -> list[tuple[str, dict]]:
-    return [(call.name, call.arguments) for call in HERMES.parse(reply).calls if isinstance(call, ToolCall)]
+    return [(call.name, call.arguments) for call in HERMES.parse(reply).calls]
 
 
 def faults(reply: str) -> list[str]:
-    return [call.message for call in HERMES.parse(reply).calls if isinstance(call, CallError)]
+    return [call.message for call in HERMES.parse(reply).errors]
 
 
 @given(st.text(min_size=1), st.dictionaries(st.text(), json_values, max_size=4), st.text(alphabet="ab .\n"))
 def test_a_rendered_call_is_read_back_whole(name, arguments, prose):
     parsed = HERMES.parse(prose + HERMES.render_call(name, arguments))
-    assert parsed.calls == (ToolCall(name, arguments, "call_0"),)
+    assert parsed.attempts == (ToolCall(name, arguments, "call_0"),)
     assert parsed.content == prose
 
 
@@ -102,7 +102,7 @@ def test_reasoning_that_the_prompt_opened_is_reasoning():
 
 
 def test_reasoning_that_never_closes_holds_no_call():
-    assert HERMES.parse(f"<think>hm {CALL}").calls == ()
+    assert HERMES.parse(f"<think>hm {CALL}").attempts == ()
 
 
 def test_a_whole_call_without_its_closing_tag_counts():
@@ -110,15 +110,15 @@ def test_a_whole_call_without_its_closing_tag_counts():
 
 
 def test_a_call_that_breaks_off_is_incomplete():
-    (call,) = HERMES.parse('<tool_call>\n{"name": "search", "arguments": {"que').calls
+    (call,) = HERMES.parse('<tool_call>\n{"name": "search", "arguments": {"que').attempts
     assert isinstance(call, CallError)
-    assert call.incomplete
+    assert call.kind == CallFault.INCOMPLETE
     assert "</tool_call> is missing" in call.message
 
 
 def test_a_good_call_beside_a_bad_one_survives_in_its_place():
     reply = f'<tool_call>{{"name": "x", "arguments": oops}}</tool_call>{CALL}'
-    bad, fine = HERMES.parse(reply).calls
+    bad, fine = HERMES.parse(reply).attempts
     assert isinstance(bad, CallError)
     assert fine == ToolCall("search", {"query": "a"}, "call_1")
 
@@ -159,7 +159,7 @@ def test_a_closing_tag_alone_is_reported():
     "piece", ["<tool_call>", "<tool_call>{", '<tool_call>{"name":"', '<tool_call>{"name":"a"}']
 )
 def test_attempts_at_a_call_are_read_only_up_to_a_limit(piece):
-    calls = HERMES.parse(piece * 50_000).calls
+    calls = HERMES.parse(piece * 50_000).attempts
     assert len(calls) == 65
     assert "only the first 64" in calls[-1].message
 

@@ -14,7 +14,7 @@ import pytest
 
 from agent_r1_env import workers
 from agent_r1_env.errors import ToolError
-from agent_r1_env.messages import CallError, ToolCall, ToolResult
+from agent_r1_env.messages import CallError, CallFault, ToolCall, ToolResult
 from agent_r1_env.tool import Tool, tool
 from agent_r1_env.toolbox import Toolbox
 
@@ -111,7 +111,7 @@ def test_calls_run_at_the_same_time(run: Run) -> None:
 
 
 def test_bad_calls_are_told_and_good_ones_beside_them_run(run: Run) -> None:
-    malformed = CallError("the call is no JSON; write it as JSON", "{", "b")
+    malformed = CallError(CallFault.SYNTAX, "the call is no JSON", "write it as JSON", "{", "b")
     calls = [
         call("echo", "a", text="x"),
         malformed,
@@ -369,7 +369,9 @@ def test_a_flood_is_cut_with_a_notice(run: Run) -> None:
 
 def test_a_flood_of_calls_is_bounded_and_told() -> None:
     calls = [call("echo", str(index), text="x") for index in range(3)]
-    results = Toolbox([echo], max_calls=2).run([*calls, call("ecko"), CallError("bad " * 100, "{", "5")])
+    results = Toolbox([echo], max_calls=2).run(
+        [*calls, call("ecko"), CallError(CallFault.SYNTAX, "bad " * 100, "", "{", "5")]
+    )
     assert [each.error for each in results] == [None, None, *["too_many_calls"] * 3]
     assert {each.content for each in results[2:]} == {
         "error: not run: only the first 2 calls of one reply are"

@@ -1,12 +1,18 @@
-"""Wire formats: how calls and results stand in the text that a model reads and writes."""
+"""Wire formats: how calls and results stand in the text that a model reads and writes.
+
+A format is one class in one file; ``get("hermes")`` imports its file when it is first asked for. A format of
+your own derives from ``Format`` and is registered under a name, or named in YAML as ``./file.py:Name``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
 
-from agent_r1_env.errors import look_up
-from agent_r1_env.formats.hermes import Hermes
+from agent_r1_env.errors import unknown_name
+from agent_r1_env.formats.format import Format
 from agent_r1_env.formats.reading import ParsedReply
 
 __all__ = ["CHATML", "Format", "ParsedReply", "get", "names", "register"]
@@ -19,35 +25,26 @@ CHATML = (
 )
 """The chat template of a text observation, unless an environment is given another one."""
 
+_CLASSES = {
+    "code_block": "CodeBlock",
+    "deepseek": "DeepSeek",
+    "functionary": "Functionary",
+    "gemma": "Gemma",
+    "glm4": "Glm4",
+    "harmony": "Harmony",
+    "hermes": "Hermes",
+    "kimi_k2": "KimiK2",
+    "llama3_json": "Llama3Json",
+    "mistral": "Mistral",
+    "phi4_mini": "Phi4Mini",
+    "pythonic": "Pythonic",
+    "qwen3_coder": "Qwen3Coder",
+    "react": "React",
+    "xml_tags": "XmlTags",
+}
+"""The class of each built-in format, in the module of the format's name."""
 
-@runtime_checkable
-class Format(Protocol):
-    """What every wire format can do. None of it raises for what a model wrote."""
-
-    name: str
-    stop: tuple[str, ...]
-    """Strings that end a turn, besides the tokenizer's own end-of-turn token."""
-
-    def parse(self, reply: str) -> ParsedReply:
-        """Read one whole reply. What a ``CallError`` repeats of it must be neutralised."""
-        ...
-
-    def render_call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """One call as a model would write it."""
-        ...
-
-    def flatten(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
-    ) -> list[dict[str, str]]:
-        """The conversation in system, user and assistant turns alone, for templates without tools."""
-        ...
-
-    def neutralise(self, text: str) -> str:
-        """The text with everything in it defused that the model's side could take for a turn."""
-        ...
-
-
-_FORMATS: dict[str, Format] = {"hermes": Hermes()}
+_FORMATS: dict[str, Format] = {}
 
 
 def register(name: str, format: Format) -> None:
@@ -56,19 +53,48 @@ def register(name: str, format: Format) -> None:
     Raises:
         ValueError: the name is taken by another format.
     """
-    if _FORMATS.setdefault(name, format) is not format:
+    if name in _CLASSES or _FORMATS.setdefault(name, format) is not format:
         raise ValueError(f"a format named {name!r} is already registered; choose another name")
 
 
 def names() -> list[str]:
     """The names of all formats."""
-    return sorted(_FORMATS)
+    return sorted({*_CLASSES, *_FORMATS})
 
 
-def get(name: str) -> Format:
-    """The format of that name.
+def get(name: str | Mapping[str, Any] | Format) -> Format:
+    """The format of that name, or made with options.
+
+    Args:
+        name: a name, ``{"name": ..., option: value, ...}``, or a format, which is handed back.
 
     Raises:
-        UnknownName: nobody registered it.
+        UnknownName: nobody registered it, or it takes no such option.
     """
-    return look_up("format", name, _FORMATS)
+    if isinstance(name, Format):
+        return name
+    if isinstance(name, Mapping):
+        return _with_options(**name)
+    if name not in _FORMATS:
+        if name not in _CLASSES:
+            raise unknown_name("format", name, names())
+        _FORMATS[name] = _class(name)()
+    return _FORMATS[name]
+
+
+def _with_options(name: str = "", **options: Any) -> Format:
+    """A format of its own, made with the options that its class takes."""
+    made = type(get(name))
+    if not options:
+        return get(name)
+    known = list(inspect.signature(made).parameters)
+    for key in options:
+        if key not in known:
+            raise unknown_name("option", key, known, f"format {name!r}")
+    return made(**options)
+
+
+def _class(name: str) -> type[Format]:
+    module = importlib.import_module(f"agent_r1_env.formats.{name}")
+    found: type[Format] = getattr(module, _CLASSES[name])
+    return found

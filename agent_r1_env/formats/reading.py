@@ -1,13 +1,23 @@
-"""What reading a reply gives, and the tools that every reader needs."""
+"""Reading a reply: one pass from left to right, in which every format only says how its calls look."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from functools import lru_cache
+from typing import Any, ClassVar, NoReturn
 
-from agent_r1_env.messages import CallError, ToolCall
+from agent_r1_env.formats import literals
+from agent_r1_env.formats.defusing import defuse
+from agent_r1_env.messages import CallError, CallFault, ToolCall
+
+MOST_CALLS = 64
+"""Attempts at a call that are read in one reply. Each failure may cost a look at the whole rest of it."""
+
+_BLANK = re.compile(r"\s*")
+_FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,14 +25,246 @@ class ParsedReply:
     """One reply, taken apart.
 
     Attributes:
-        content: the text outside reasoning and calls.
+        content: the text outside reasoning and calls; attempts that could not be read stay in it as written.
         reasoning: the text that the model wrote for itself; calls in it are drafts and do not run.
-        calls: the calls, and the failed attempts at one, in the order written.
+        attempts: the calls, and the failed attempts at one, in the order written.
+        answer: the final answer, in a format that has a form of its own for it.
     """
 
     content: str
-    reasoning: str
-    calls: tuple[ToolCall | CallError, ...]
+    reasoning: str = ""
+    attempts: tuple[ToolCall | CallError, ...] = ()
+    answer: str | None = None
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The attempts that could be read."""
+        return tuple(each for each in self.attempts if isinstance(each, ToolCall))
+
+    @property
+    def errors(self) -> tuple[CallError, ...]:
+        """The attempts that could not."""
+        return tuple(each for each in self.attempts if isinstance(each, CallError))
+
+
+class Scanner:
+    """One pass over one reply: finds reasoning and the places where calls begin, keeps the rest.
+
+    A format derives from it, says in ``openers`` where a call may begin, and reads it in ``read``, which
+    consumes text by moving ``position`` on (``accept``, ``take`` and ``fail`` record what was found there).
+    Text that ``read`` consumes is hidden from the search for tags, so that a tag inside a string is text.
+
+    Attributes:
+        openers: matches where a call, or a stray piece of one, begins. No nested quantifiers.
+        mend: how to write a call, as a hint for the model.
+        reasoning: the tags around reasoning.
+        text: the reply without the special tokens that ended it.
+        position: where reading goes on; when ``read`` is called, just behind the opener.
+        tools: schemas as in ``Toolbox.schemas``, for formats that need them to know types.
+        repair: whether mild mistakes are mended; each is named in ``ToolCall.repairs``.
+    """
+
+    openers: ClassVar[re.Pattern[str]]
+    mend: ClassVar[str]
+    reasoning: ClassVar[tuple[str, str]] = ("<think>", "</think>")
+
+    def __init__(
+        self,
+        reply: str,
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        repair: bool = False,
+        end_of_turn: Sequence[str] = (),
+    ) -> None:
+        self.text = without_end_of_turn(reply, end_of_turn)
+        self.tools = tools
+        self.repair = repair
+        self.position = 0
+        self.attempts: list[ToolCall | CallError] = []
+        self.content: list[str] = []
+        self.answer: str | None = None
+        self._reasoning: list[str] = []
+
+    def run(self) -> ParsedReply:
+        """Read the whole reply."""
+        tags = _tags(self.openers, *self.reasoning)
+        while match := tags.search(self.text, self.position):
+            self.content.append(self.text[self.position : match.start()])
+            self.position = match.end()
+            if match["_open_reasoning"]:
+                self._read_reasoning()
+            elif match["_close_reasoning"]:
+                # The prompt opened the reasoning, so all that came before its end was a draft.
+                self._reasoning = [self.text[: match.start()]]
+                self.attempts.clear()
+                self.content.clear()
+                self.answer = None
+            else:
+                self.read(match)
+            if self.full:
+                self.fail(
+                    CallFault.TOO_MANY,
+                    f"only the first {MOST_CALLS} tool calls of a reply are read",
+                    self.position,
+                    len(self.text),
+                )
+        self.content.append(self.text[self.position :])
+        return ParsedReply("".join(self.content), "".join(self._reasoning), tuple(self.attempts), self.answer)
+
+    def read(self, opener: re.Match[str]) -> None:
+        """Read what begins at ``opener``; ``self.position`` stands just behind it and must not move back.
+
+        To take the opener for ordinary text, append it to ``self.content`` and return.
+        """
+        raise NotImplementedError
+
+    # -- what read() builds on
+
+    @property
+    def full(self) -> bool:
+        """Whether no more attempts are read."""
+        return len(self.attempts) >= MOST_CALLS
+
+    def next_id(self) -> str:
+        """The id of the next call, for formats that write none."""
+        return f"call_{len(self.attempts)}"
+
+    def skip(self, position: int) -> int:
+        """The first place from there that is no white space."""
+        match = _BLANK.match(self.text, position)
+        return match.end() if match else position
+
+    def value(self, at: int) -> tuple[Any, int, tuple[str, ...]]:
+        """The JSON value at ``at``, the place behind it, and the repairs that reading it took.
+
+        Raises:
+            ValueError: no JSON value stands there, nor with ``repair`` anything that was meant as one.
+        """
+        try:
+            return (*read_json(self.text, at), ())
+        except ValueError as strict:
+            if not self.repair:
+                raise
+            try:
+                return self._mended(at)
+            except ValueError:
+                raise strict from None
+
+    def accept(
+        self, name: str, arguments: dict[str, Any], call_id: str | None = None, repairs: Sequence[str] = ()
+    ) -> None:
+        """Record a call."""
+        self.attempts.append(ToolCall(name, arguments, call_id or self.next_id(), tuple(repairs)))
+
+    def take(
+        self,
+        value: Any,
+        start: int,
+        end: int,
+        *,
+        keys: Sequence[str] = ("arguments",),
+        call_id: str | None = None,
+        repairs: Sequence[str] = (),
+    ) -> None:
+        """Record a call given as ``{"name": ..., "arguments": {...}}``, or what is wrong with it.
+
+        Args:
+            value: the JSON value that stands from ``start`` to ``end``.
+            keys: the names that the arguments may go by.
+        """
+        kind, fault = CallFault.SYNTAX, ""
+        if not isinstance(value, dict):
+            fault = "a tool call must be a JSON object"
+        elif not isinstance(name := value.get("name"), str) or not name:
+            kind, fault = CallFault.NO_NAME, 'the tool call has no "name"'
+        elif (key := next((key for key in keys if key in value), None)) is None and set(value) != {"name"}:
+            kind, fault = CallFault.NO_ARGUMENTS, f'the tool call has no "{keys[0]}"'
+        else:
+            self.call(name, value.get(key) if key else None, start, end, call_id=call_id, repairs=repairs)
+            return
+        self.fail(kind, fault, start, end)
+
+    def call(
+        self,
+        name: str,
+        arguments: Any,
+        start: int,
+        end: int,
+        *,
+        call_id: str | None = None,
+        repairs: Sequence[str] = (),
+    ) -> None:
+        """Record a call whose arguments are any JSON value; None and "" stand for no arguments."""
+        if arguments is None or arguments == "":
+            arguments = {}
+        if isinstance(arguments, dict):
+            self.accept(name, arguments, call_id, repairs)
+            self.position = max(self.position, end)
+            return
+        found = defuse(json.dumps(arguments, ensure_ascii=False)[:60])
+        self.fail(CallFault.ARGUMENTS, f"the arguments must be a JSON object, not {found}", start, end)
+
+    def fail(self, kind: CallFault, fault: str, start: int, end: int, *, kept: str | None = None) -> None:
+        """Record an attempt that could not be read; its text stays in the content.
+
+        Args:
+            start, end: where it stands; reading goes on behind.
+            fault: what is wrong, for the model; text of the reply in it must be defused.
+            kept: what stays in the content instead of the text from ``start`` to ``end``.
+        """
+        raw = self.text[start:end]
+        hint = "" if kind is CallFault.TOO_MANY else self.mend
+        before = self.attempts[-1] if self.attempts else None
+        if not (isinstance(before, CallError) and (before.start, before.end) == (start, end)):
+            self.content.append(raw if kept is None else kept)
+        self.attempts.append(CallError(kind, fault, hint, raw, self.next_id(), start, end))
+        self.position = max(self.position, end)
+
+    # -- inside
+
+    def _read_reasoning(self) -> None:
+        end = self.text.find(self.reasoning[1], self.position)
+        if end < 0:
+            self._reasoning.append(self.text[self.position :])
+            self.position = len(self.text)
+        else:
+            self._reasoning.append(self.text[self.position : end])
+            self.position = end + len(self.reasoning[1])
+
+    def _mended(self, at: int) -> tuple[Any, int, tuple[str, ...]]:
+        repairs: list[str] = []
+        fence = _FENCE.match(self.text, at)
+        value, end, found = literals.read_json_like(self.text, fence.end() if fence else at)
+        if fence:
+            repairs.append("code_fence")
+            closing = self.skip(end)
+            if not self.text.startswith("```", closing):
+                raise ValueError("the code fence is not closed")
+            end = closing + 3
+        return value, end, (*repairs, *found)
+
+
+@lru_cache(maxsize=64)
+def _tags(openers: re.Pattern[str], opening: str, closing: str) -> re.Pattern[str]:
+    """Everything that the search stops at: the reasoning tags first, then the format's own openers."""
+    return re.compile(
+        f"(?P<_open_reasoning>{re.escape(opening)})|(?P<_close_reasoning>{re.escape(closing)})"
+        f"|{openers.pattern}",
+        openers.flags,
+    )
+
+
+def without_end_of_turn(reply: str, marks: Sequence[str]) -> str:
+    """The reply without the special tokens that ended it, and the white space around them."""
+    end = len(reply)
+    while True:
+        blank = end
+        while blank and reply[blank - 1].isspace():
+            blank -= 1
+        mark = next((mark for mark in marks if reply.endswith(mark, 0, blank)), None)
+        if mark is None:
+            return reply[:end]
+        end = blank - len(mark)
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -52,17 +294,8 @@ def json_fault(error: ValueError, start: int) -> str:
     return str(error)
 
 
-_FORGEABLE = re.compile(
-    r"<(?=\|[^<>\n]{0,64}?\|>"
-    r"|/?(?:tool_call|tool_response|tools|think|s|bos|eos|pad|unk|start_of_turn|end_of_turn)>)"
-    r"|\[(?=/?(?:INST|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\])",
-    re.IGNORECASE,
-)
-
-
-def defuse(text: str) -> str:
-    """The text with a space put into every tag and special token that could forge a turn.
-
-    One list serves all formats, since a result may be read by a model of any family.
-    """
-    return _FORGEABLE.sub(lambda match: match.group() + " ", text)
+def is_cut(error: ValueError, text: str) -> bool:
+    """Whether a value could not be read because the text ends before it does."""
+    if not isinstance(error, json.JSONDecodeError):
+        return isinstance(error, literals.CutOff)
+    return error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
