@@ -22,6 +22,7 @@ class Format(ABC):
         models: the families that write it, for people.
         stop: texts that end a reply, kept in it; for formats whose replies end before the model's turn does.
         end_of_turn: special tokens that end a reply; left out of what ``parse`` reads.
+        reasoning: the tags around reasoning, for people; () if the family writes none.
         markers: what a reply with a call in this format holds, and ordinary text does not.
     """
 
@@ -29,6 +30,7 @@ class Format(ABC):
     models: str = ""
     stop: tuple[str, ...] = ()
     end_of_turn: tuple[str, ...] = ()
+    reasoning: tuple[str, ...] = ("<think>", "</think>")
     markers: tuple[str, ...] = ()
 
     @abstractmethod
