@@ -1,4 +1,4 @@
-"""The command line, ``agent-r1 eval | train | list | doctor``: each command calls the module of its name."""
+"""The command line, ``agent-r1 COMMAND``: each command calls the module of its name."""
 
 from __future__ import annotations
 
@@ -69,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_eval(commands.add_parser("eval", parents=[own], help="score a policy or a model on an environment"))
     _add_train(commands.add_parser("train", parents=[own], help="train a model with a recipe"))
     _add_list(commands.add_parser("list", parents=[own], help="show what is there"))
+    _add_formats(commands.add_parser("formats", help="show the wire formats, or read a reply with one"))
     doctor = commands.add_parser("doctor", help="show what is installed and what fits together")
     doctor.add_argument("--json", action="store_true", help="print JSON alone")
     doctor.set_defaults(run=_doctor, register=None)
@@ -118,6 +119,20 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 def _add_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON alone")
     parser.set_defaults(run=_list)
+
+
+def _add_formats(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    show = commands.add_parser("list", help="show every format")
+    show.add_argument("--json", action="store_true", help="print JSON alone")
+    show.set_defaults(run=_formats_list, register=None)
+    read = commands.add_parser("parse", help="print what a reply on standard input holds, as JSON")
+    add = read.add_argument
+    add("format", metavar="NAME", help="of a format, such as hermes")
+    add("--tools", metavar="FILE", help="a JSON list of tool schemas; types bare arguments")
+    add("--jsonl", action="store_true", help='one {"raw": REPLY, "tools": [...]} a line, tools if you like')
+    add("--repair", action="store_true", help="mend mild mistakes that leave no doubt")
+    read.set_defaults(run=_formats_parse, register=None)
 
 
 def _eval(options: argparse.Namespace) -> int:
@@ -243,6 +258,18 @@ def _list(options: argparse.Namespace) -> int:
     else:
         print("\n".join(f"{title + ':':14} {', '.join(names) or 'none'}" for title, names in found.items()))
     return 0
+
+
+def _formats_list(options: argparse.Namespace) -> int:
+    from agent_r1_env import formats_cli
+
+    return formats_cli.show(as_json=options.json)
+
+
+def _formats_parse(options: argparse.Namespace) -> int:
+    from agent_r1_env import formats_cli
+
+    return formats_cli.parse(options.format, tools=options.tools, jsonl=options.jsonl, repair=options.repair)
 
 
 def _doctor(options: argparse.Namespace) -> int:

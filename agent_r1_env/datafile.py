@@ -75,6 +75,19 @@ def read_rows(path: str | Path) -> list[Row]:
     return _lines(text, file)
 
 
+def read_value(path: str | Path) -> Any:
+    """Read a file that holds one JSON value.
+
+    Raises:
+        DataError: no such file, nothing in it, not UTF-8, or not JSON.
+    """
+    file = Path(path).expanduser()
+    text = _decode(_read_bytes(file), file)
+    if not text.strip():
+        raise DataError("the file is empty", file=file)
+    return _parsed(text, file)
+
+
 def _read_bytes(file: Path) -> bytes:
     try:
         raw = file.read_bytes()
@@ -105,11 +118,15 @@ def _decode(raw: bytes, file: Path) -> str:
         raise DataError(f"line {line} is not UTF-8 (byte {raw[error.start]:#04x})", file=file) from None
 
 
-def _whole(text: str, file: Path) -> Sequence[Any]:
+def _parsed(text: str, file: Path) -> Any:
     try:
-        values: list[Any] = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"not JSON: {_place(error)}", file=file) from None
+        raise DataError(f"not JSON: {json_place(error)}", file=file) from None
+
+
+def _whole(text: str, file: Path) -> Sequence[Any]:
+    values: list[Any] = _parsed(text, file)
     if not values:
         raise DataError("the list is empty", file=file)
     return values
@@ -136,7 +153,7 @@ def _lines(text: str, file: Path) -> list[Row]:
                 raise DataError(
                     "the file is one JSON object; expected a list of rows, or one row a line", file=file
                 ) from None
-            message = f"not JSON: {_place(error, line=number)}"
+            message = f"not JSON: {json_place(error, line=number)}"
             raise DataError(message, file=file, row=number) from None
         if not isinstance(value, dict):
             raise DataError(f"expected an object, found {type(value).__name__}", file=file, row=number)
@@ -151,7 +168,8 @@ def _is_one_object(text: str) -> bool:
         return False
 
 
-def _place(error: Exception, line: int | None = None) -> str:
+def json_place(error: Exception, line: int | None = None) -> str:
+    """What is wrong with a JSON text and where, of an error of the decoder."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg[:1].lower()}{error.msg[1:]} at line {line or error.lineno}, column {error.colno}"
     return str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ import gymnasium as gym
 import pytest
 
 import agent_r1_env
+from agent_r1_env import formats
 from agent_r1_env.cli import _settings, main
 from agent_r1_env.episode import read_episodes
 from agent_r1_env.testing import tiny_llama
@@ -177,6 +179,154 @@ def test_a_folder_of_ones_own_takes_part(capsys: pytest.CaptureFixture[str], tmp
         assert "namespace" in fails(capsys, "list", "--register", tmp_path, "--namespace", "a/b")
     finally:
         gym.registry.pop("CliTest/Capitals-v0", None)
+
+
+TOOL = {"name": "search", "parameters": {"type": "object", "properties": {"k": {"type": "integer"}}}}
+
+
+def parses(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    given: str | bytes,
+    *arguments: str | Path,
+) -> tuple[int, list[Any], str]:
+    """The exit status of ``agent-r1 formats parse``, what it prints, and what it says on stderr."""
+    raw = given.encode() if isinstance(given, str) else given
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
+    status, out, err = run(capsys, "formats", "parse", *arguments)
+    return status, [json.loads(line) for line in out.splitlines()], err
+
+
+def test_a_reply_is_read_as_it_stands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = '<tool_call>{"name": "search", "arguments": {"query": "é"}}</tool_call>'
+    reply = f"<think>hm</think> So \r\n{call}<tool_call>{{\n".encode() + b"\xff"
+    status, (found,), _ = parses(capsys, monkeypatch, reply, "hermes")
+    (error,) = found.pop("errors")
+    assert status == 0
+    assert found == {
+        "content": " So \r\n<tool_call>{\n\ufffd",
+        "reasoning": "hm",
+        "calls": [{"name": "search", "arguments": {"query": "é"}}],
+    }
+    assert (error["kind"], error["raw"]) == ("incomplete", "<tool_call>{\n\ufffd")
+    assert reply.decode(errors="replace")[error["start"] : error["end"]] == error["raw"]
+    assert error["hint"] in error["message"]
+
+
+def test_a_reply_without_content_has_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, (found,), _ = parses(capsys, monkeypatch, "", "hermes")
+    assert found == {"content": None, "reasoning": None, "calls": [], "errors": []}
+
+
+def test_repairs_are_named_beside_the_calls(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reply = '<tool_call>{"name": "a", "arguments": {"x": 1,}}</tool_call>'
+    _, (found,), _ = parses(capsys, monkeypatch, reply, "hermes", "--repair")
+    assert found["calls"] == [{"name": "a", "arguments": {"x": 1}}]
+    assert found["repairs"] == [["trailing_comma"]]
+
+
+def test_replies_are_read_one_a_line_with_tools_of_their_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"raw": "a\nb", "id": 7}, {"raw": "c", "tools": [TOOL]}, {"raw": "\ud800", "tools": None}]
+    lines = "\ufeff" + "\n\n".join(json.dumps(row) for row in rows)
+    status, found, _ = parses(capsys, monkeypatch, lines, "hermes", "--jsonl")
+    assert status == 0
+    assert [each["content"] for each in found] == ["a\nb", "c", "\ud800"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{oops", "row 3: not JSON: "),
+        ("[" * 100_000, "row 3: not JSON: "),
+        ("[]", 'row 3: expected an object with the reply as text under "raw"'),
+        ('{"raw": null}', "row 3: expected an object"),
+        ('{"raw": "", "tools": 3}', "row 3: the tools must be a list"),
+        ('{"raw": "", "tools": [{"type": "function"}]}', "row 3: tool 1 must be"),
+    ],
+)
+def test_a_broken_line_is_named_after_the_results_before_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: str, message: str
+) -> None:
+    given = f'{{"raw": "a"}}\n\n{line}\n{{"raw": "b"}}\n'
+    status, found, err = parses(capsys, monkeypatch, given, "hermes", "--jsonl")
+    assert status == 2
+    assert [each["content"] for each in found] == ["a"]
+    assert err.startswith(f"error: standard input, {message}")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [TOOL],
+        [{"type": "function", "function": TOOL}],
+        {"tools": [TOOL]},
+        {"tools": [{"function": TOOL}]},
+    ],
+)
+def test_tools_may_be_written_in_several_ways(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tools: Any
+) -> None:
+    file = tmp_path / "tools.json"
+    file.write_text(json.dumps(tools, indent=2))
+    reply = "<tool_call><function=search><parameter=k>3</parameter></function></tool_call>"
+    _, (found,), _ = parses(capsys, monkeypatch, reply, "qwen3_coder", "--tools", file)
+    assert found["calls"] == [{"name": "search", "arguments": {"k": 3}}]
+
+
+def test_a_mistake_about_a_format_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert "did you mean 'hermes'" in fails(capsys, "formats", "parse", "hermess")
+    absent = tmp_path / "absent.json"
+    assert f"{absent}: no such file" in fails(capsys, "formats", "parse", "hermes", "--tools", absent)
+    for text, message in (
+        ("", "the file is empty"),
+        ("{", "not JSON"),
+        ("{}", "the tools must be a list"),
+        ('[{"name": "a"}, 3]', "tool 2 must be"),
+        ('[{"name": "a", "parameters": 3}]', 'the "parameters" of tool 1'),
+    ):
+        (tmp_path / "tools.json").write_text(text)
+        line = fails(capsys, "formats", "parse", "hermes", "--tools", tmp_path / "tools.json")
+        assert f"tools.json: {message}" in line
+
+
+def test_replies_are_read_as_they_come_and_without_torch() -> None:
+    code = (
+        "import sys; from agent_r1_env.cli import main; main(sys.argv[1:]);"
+        "sys.exit(sum(name in sys.modules for name in ('torch', 'transformers', 'vllm')))"
+    )
+    command = [sys.executable, "-c", code, "formats", "parse", "hermes", "--jsonl"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        for _ in range(2):
+            program.stdin.write(b'{"raw": "a"}\n')
+            program.stdin.flush()
+            assert json.loads(program.stdout.readline())["content"] == "a"
+        program.stdin.close()
+        assert program.wait(timeout=60) == 0
+
+
+def test_formats_are_listed_one_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "formats", "list", "--json")
+    found = {each["name"]: each for each in json.loads(out)}
+    assert status == 0
+    assert sorted(found) == formats.names()
+    assert found["hermes"]["reasoning"] == ["<think>", "</think>"]
+    status, out, _ = run(capsys, "formats", "list")
+    assert status == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["NAME", *formats.names()]
+    assert all(each["families"] in out for each in found.values())
 
 
 def test_version_and_doctor_answer(capsys: pytest.CaptureFixture[str]) -> None:
