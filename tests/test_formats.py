@@ -164,6 +164,18 @@ def test_attempts_at_a_call_are_read_only_up_to_a_limit(piece):
     assert "only the first 64" in calls[-1].message
 
 
+def test_ever_longer_drafts_are_read_in_linear_time():
+    parsed = HERMES.parse("</think>" * 9_000 + CALL)
+    assert [call.name for call in parsed.calls] == ["search"]
+    assert parsed.reasoning == "</think>" * 8_999
+
+
+def test_tags_are_read_only_up_to_a_limit():
+    (error,) = HERMES.parse("<think></think>" * 50_000).attempts
+    assert error.kind == CallFault.TOO_MANY
+    assert "only the first 10000 tags" in error.message
+
+
 def test_flattening_puts_tools_first_and_results_in_one_user_turn():
     tool = {"type": "function", "function": {"name": "search", "description": "", "parameters": {}}}
     turns = HERMES.flatten(

@@ -15,6 +15,8 @@ from agent_r1_env.messages import CallError, CallFault, ToolCall
 
 MOST_CALLS = 64
 """Attempts at a call that are read in one reply. Each failure may cost a look at the whole rest of it."""
+MOST_TAGS = 10_000
+"""Tags at which the reading of one reply stops, calls or not: what bounds its time."""
 
 _BLANK = re.compile(r"\s*")
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n?")
@@ -84,32 +86,36 @@ class Scanner:
         self.content: list[str] = []
         self.answer: str | None = None
         self._reasoning: list[str] = []
+        self._draft_end = (
+            0  # a draft may be long and replaced by a longer one: it is cut out once, at the end
+        )
 
     def run(self) -> ParsedReply:
         """Read the whole reply."""
         tags = _tags(self.openers, *self.reasoning)
+        left = MOST_TAGS
         while match := tags.search(self.text, self.position):
+            left -= 1
             self.content.append(self.text[self.position : match.start()])
             self.position = match.end()
             if match["_open_reasoning"]:
                 self._read_reasoning()
             elif match["_close_reasoning"]:
                 # The prompt opened the reasoning, so all that came before its end was a draft.
-                self._reasoning = [self.text[: match.start()]]
+                self._draft_end = match.start()
+                self._reasoning.clear()
                 self.attempts.clear()
                 self.content.clear()
                 self.answer = None
             else:
                 self.read(match)
-            if self.full:
-                self.fail(
-                    CallFault.TOO_MANY,
-                    f"only the first {MOST_CALLS} tool calls of a reply are read",
-                    self.position,
-                    len(self.text),
-                )
+            if self.full or not left:
+                read = f"{MOST_CALLS} tool calls" if self.full else f"{MOST_TAGS} tags"
+                fault = f"only the first {read} of a reply are read"
+                self.fail(CallFault.TOO_MANY, fault, self.position, len(self.text))
         self.content.append(self.text[self.position :])
-        return ParsedReply("".join(self.content), "".join(self._reasoning), tuple(self.attempts), self.answer)
+        reasoning = "".join((self.text[: self._draft_end], *self._reasoning))
+        return ParsedReply("".join(self.content), reasoning, tuple(self.attempts), self.answer)
 
     def read(self, opener: re.Match[str]) -> None:
         """Read what begins at ``opener``; ``self.position`` stands just behind it and must not move back.
