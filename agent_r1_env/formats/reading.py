@@ -59,7 +59,8 @@ class Scanner:
     Attributes:
         openers: matches where a call, or a stray piece of one, begins. No nested quantifiers.
         mend: how to write a call, as a hint for the model.
-        reasoning: the tags around reasoning.
+        reasoning: the tags around reasoning, each opening tag before its closing one; () if there are none.
+        tags: matches all that the search stops at, the reasoning tags and the openers.
         text: the reply without the special tokens that ended it.
         position: where reading goes on; when ``read`` is called, just behind the opener.
         tools: schemas as in ``Toolbox.schemas``, for formats that need them to know types.
@@ -67,8 +68,8 @@ class Scanner:
     """
 
     openers: ClassVar[re.Pattern[str]]
-    mend: ClassVar[str]
-    reasoning: ClassVar[tuple[str, str]] = ("<think>", "</think>")
+    mend: str
+    reasoning: ClassVar[tuple[str, ...]] = ("<think>", "</think>")
 
     def __init__(
         self,
@@ -85,6 +86,8 @@ class Scanner:
         self.attempts: list[ToolCall | CallError] = []
         self.content: list[str] = []
         self.answer: str | None = None
+        self.tags = _tags(self.openers, self.reasoning)
+        self._failed = (-1, -1)
         self._reasoning: list[str] = []
         self._draft_end = (
             0  # a draft may be long and replaced by a longer one: it is cut out once, at the end
@@ -92,14 +95,13 @@ class Scanner:
 
     def run(self) -> ParsedReply:
         """Read the whole reply."""
-        tags = _tags(self.openers, *self.reasoning)
         left = MOST_TAGS
-        while match := tags.search(self.text, self.position):
+        while match := self.tags.search(self.text, self.position):
             left -= 1
             self.content.append(self.text[self.position : match.start()])
             self.position = match.end()
-            if match["_open_reasoning"]:
-                self._read_reasoning()
+            if opening := match["_open_reasoning"]:
+                self._read_reasoning(opening)
             elif match["_close_reasoning"]:
                 # The prompt opened the reasoning, so all that came before its end was a draft.
                 self._draft_end = match.start()
@@ -220,22 +222,23 @@ class Scanner:
         """
         raw = self.text[start:end]
         hint = "" if kind is CallFault.TOO_MANY else self.mend
-        before = self.attempts[-1] if self.attempts else None
-        if not (isinstance(before, CallError) and (before.start, before.end) == (start, end)):
+        if self._failed != (start, end):  # several calls of one list may fail, but its text is kept once
             self.content.append(raw if kept is None else kept)
+            self._failed = (start, end)
         self.attempts.append(CallError(kind, fault, hint, raw, self.next_id(), start, end))
         self.position = max(self.position, end)
 
     # -- inside
 
-    def _read_reasoning(self) -> None:
-        end = self.text.find(self.reasoning[1], self.position)
+    def _read_reasoning(self, opening: str) -> None:
+        closing = self.reasoning[self.reasoning.index(opening) + 1]
+        end = self.text.find(closing, self.position)
         if end < 0:
             self._reasoning.append(self.text[self.position :])
             self.position = len(self.text)
         else:
             self._reasoning.append(self.text[self.position : end])
-            self.position = end + len(self.reasoning[1])
+            self.position = end + len(closing)
 
     def _mended(self, at: int) -> tuple[Any, int, tuple[str, ...]]:
         repairs: list[str] = []
@@ -251,12 +254,13 @@ class Scanner:
 
 
 @lru_cache(maxsize=64)
-def _tags(openers: re.Pattern[str], opening: str, closing: str) -> re.Pattern[str]:
+def _tags(openers: re.Pattern[str], reasoning: tuple[str, ...]) -> re.Pattern[str]:
     """Everything that the search stops at: the reasoning tags first, then the format's own openers."""
+    opening, closing = (
+        "|".join(re.escape(tag) for tag in tags) or "(?!)" for tags in (reasoning[::2], reasoning[1::2])
+    )
     return re.compile(
-        f"(?P<_open_reasoning>{re.escape(opening)})|(?P<_close_reasoning>{re.escape(closing)})"
-        f"|{openers.pattern}",
-        openers.flags,
+        f"(?P<_open_reasoning>{opening})|(?P<_close_reasoning>{closing})|{openers.pattern}", openers.flags
     )
 
 
@@ -304,4 +308,5 @@ def is_cut(error: ValueError, text: str) -> bool:
     """Whether a value could not be read because the text ends before it does."""
     if not isinstance(error, json.JSONDecodeError):
         return isinstance(error, literals.CutOff)
-    return error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+    rest = _BLANK.match(text, error.pos)
+    return rest is None or rest.end() == len(text) or error.msg.startswith("Unterminated string")
