@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_r1_env import CallError, CallFault, ToolCall, UnknownName, formats
-from agent_r1_env.formats import Format
+from agent_r1_env.formats import Format, literals
 from agent_r1_env.formats.hermes import Hermes
 
 HERMES = formats.get("hermes")
@@ -174,6 +174,25 @@ def test_tags_are_read_only_up_to_a_limit():
     (error,) = HERMES.parse("<think></think>" * 50_000).attempts
     assert error.kind == CallFault.TOO_MANY
     assert "only the first 10000 tags" in error.message
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r"'a\'b' c'", "a'b"),
+        (r"'a\\' c'", "a\\"),
+        (r"'\\\'' c'", "\\'"),
+        (r"'' c", ""),
+        ("'''a' \\'' b'''", "a' '' b"),
+    ],
+)
+def test_a_string_ends_at_the_first_quote_that_is_not_escaped(text, value):
+    assert literals.read_python(text, 0)[0] == value
+
+
+def test_special_tokens_that_end_a_reply_are_left_out_with_the_space_around_them():
+    assert HERMES.parse("a \n" + "<|im_end|>" + " " * 1000 + "<|endoftext|>\n").content == "a \n"
+    assert HERMES.parse(" " * 1000).content == " " * 1000
 
 
 def test_flattening_puts_tools_first_and_results_in_one_user_turn():

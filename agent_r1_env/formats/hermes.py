@@ -16,6 +16,7 @@ from agent_r1_env.messages import CallFault, ToolCall
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _TAG = re.compile(r"<tool_call>|</tool_call>")
+_GAP = re.compile(r"[ \t\r\n,]*")
 _EXAMPLE = '<tool_call>\n{"name": "...", "arguments": {...}}\n</tool_call>'
 
 
@@ -95,9 +96,8 @@ class _Scanner(Scanner):
         return len(self.attempts) - before
 
     def _skip(self, position: int) -> int:
-        while position < len(self.text) and self.text[position] in " \t\r\n,":
-            position += 1
-        return position
+        match = _GAP.match(self.text, position)
+        return match.end() if match else position
 
     def _call_may_end(self, position: int) -> bool:
         return (

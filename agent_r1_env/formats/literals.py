@@ -18,6 +18,7 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ESCAPE = re.compile(
     r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|([0-7]{1,3})|(\r\n|.))", re.DOTALL
 )
+_CLOSING = {q: re.compile(rf"(?:\\.)++|({q})", re.DOTALL) for q in ("'", '"', "'''", '"""')}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SIMPLE = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\\": "\\", "'": "'", '"': '"', "/": "/"}
 _PYTHON_ONLY = {"a": "\a", "v": "\v", "\n": "", "\r\n": ""}
@@ -139,23 +140,23 @@ class _Reader:
         elif quote == "'" and not self.python:
             self.differences.add("single_quotes")
         start = self.position + len(quote)
-        end = start
-        while True:
-            end = self.text.find(quote, end)
-            if end < 0:
-                self.position = len(self.text)
-                raise self.fault(f"a closing {quote} was expected")
-            slashes = end
-            while slashes > start and self.text[slashes - 1] == "\\":
-                slashes -= 1
-            if (end - slashes) % 2 == 0:
-                break
-            end += 1
+        end = self.closing(quote, start)
         self.position = end + len(quote)
         body = self.text[start:end]
         if "\n" in body and not self.python:
             self.differences.add("raw_newline")
         return self.unescaped(body) if "\\" in body else body
+
+    def closing(self, quote: str, start: int) -> int:
+        """Where the string that begins at ``start`` ends: at the first quote that no backslash escapes."""
+        end = self.text.find(quote, start)
+        if end >= 0 and self.text.find("\\", start, end) >= 0:
+            found = (match.start() for match in _CLOSING[quote].finditer(self.text, start) if match[1])
+            end = next(found, -1)
+        if end < 0:
+            self.position = len(self.text)
+            raise self.fault(f"a closing {quote} was expected")
+        return end
 
     def unescaped(self, body: str) -> str:
         def plain(match: re.Match[str]) -> str:

@@ -228,6 +228,23 @@ class Scanner:
         self.attempts.append(CallError(kind, fault, hint, raw, self.next_id(), start, end))
         self.position = max(self.position, end)
 
+    def invented(self, start: int, end: int, fault: str) -> None:
+        """Pass over a result that the model made up: nothing in it or behind it counts.
+
+        Args:
+            start, end: where the mark stands with which a result begins.
+            fault: what is wrong where neither a call nor an answer stands before it; "" where one does.
+        """
+        until = self.text.find(self.reasoning[1], end)
+        if until < 0 or self.text.find(self.reasoning[0], end, until) >= 0:
+            until = len(self.text)
+        if fault:
+            self.fail(CallFault.STRAY, fault, start, until)
+        elif self.attempts and self.text[end:until].strip():
+            self.content.append(self.text[start:until])
+        # Behind an answer it is left out, since an answer in it would be taken for the model's last word.
+        self.position = until
+
     # -- inside
 
     def _read_reasoning(self, opening: str) -> None:
@@ -268,13 +285,21 @@ def without_end_of_turn(reply: str, marks: Sequence[str]) -> str:
     """The reply without the special tokens that ended it, and the white space around them."""
     end = len(reply)
     while True:
-        blank = end
-        while blank and reply[blank - 1].isspace():
-            blank -= 1
-        mark = next((mark for mark in marks if reply.endswith(mark, 0, blank)), None)
-        if mark is None:
+        blank = _rstrip(reply, end)
+        for mark in marks:
+            if reply.endswith(mark, 0, blank):
+                end = blank - len(mark)
+                break
+        else:
             return reply[:end]
-        end = blank - len(mark)
+
+
+def _rstrip(text: str, end: int) -> int:
+    """Where the white space that stands before ``end`` begins; copies a little of it at a time."""
+    while end and text[end - 1].isspace():
+        start = max(0, end - 256)
+        end = start + len(text[start:end].rstrip())
+    return end
 
 
 def _refuse_constant(name: str) -> NoReturn:
