@@ -23,7 +23,7 @@ def show(*, as_json: bool = False, write: Callable[[str], object] = print) -> in
         write(json.dumps([_described(name, format) for name, format in known], indent=2))
         return 0
     rows = [
-        (name, format.models or "-", "...".join(format.reasoning) or "-", " ".join(_ends(format)) or "-")
+        (name, format.models or "-", _reasoning(format) or "-", " ".join(_ends(format)) or "-")
         for name, format in known
     ]
     rows.insert(0, ("NAME", "FAMILIES", "REASONING", "A REPLY ENDS AT"))
@@ -62,6 +62,11 @@ def _described(name: str, format: Format) -> dict[str, Any]:
         "end_of_turn": list(format.end_of_turn),
         "markers": list(format.markers),
     }
+
+
+def _reasoning(format: Format) -> str:
+    pairs = zip(format.reasoning[::2], format.reasoning[1::2], strict=True)
+    return " ".join(f"{opening}...{closing}" for opening, closing in pairs)
 
 
 def _ends(format: Format) -> list[str]:

@@ -1,0 +1,67 @@
+"""What the tests of all wire formats share: published replies, and how calls are compared and written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent_r1_env import ToolCall, formats
+
+FAMILIES = {
+    "deepseek_v3": "deepseek",
+    "deepseek_v31": "deepseek",
+    "firefunction_v2": "phi4_mini",
+    "functionary_v3.1": "functionary",
+    "functionary_v3.2": "functionary",
+    "functiongemma": "gemma",
+    "gemma4": "gemma",
+    "glm4_moe": "glm4",
+    "gpt_oss": "harmony",
+    "hermes": "hermes",
+    "kimi_k2": "kimi_k2",
+    "llama3_json": "llama3_json",
+    "llama4_pythonic": "pythonic",
+    "mistral_v11": "mistral",
+    "mistral_v3": "mistral",
+    "phi4_mini": "phi4_mini",
+    "pythonic": "pythonic",
+    "qwen2.5_coder_real": "hermes",
+    "qwen3_coder": "qwen3_coder",
+}
+"""The format that reads each family of the published replies."""
+
+
+def rows_of(shared_data: Path) -> list[dict[str, Any]]:
+    """The published replies, each with what should be read in it."""
+    lines = (shared_data.parent / "cases" / "tool_calls.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def exact(calls: Sequence[tuple[str, Any]]) -> list[str]:
+    """Calls in a form that tells 1 from 1.0 and from true, and does not depend on the order of keys."""
+    return [json.dumps([name, arguments], sort_keys=True) for name, arguments in calls]
+
+
+def named(calls: Sequence[ToolCall]) -> list[tuple[str, Any]]:
+    return [(call.name, call.arguments) for call in calls]
+
+
+def schema(name: str, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A tool schema in OpenAI's form."""
+    return {"type": "function", "function": {"name": name, "description": "", "parameters": parameters or {}}}
+
+
+def join(prose: str, calls: str) -> str:
+    return prose + calls
+
+
+WITH_PROSE: dict[str, Callable[[str, str], str]] = {}
+"""How prose stands before a call, in formats where it does not simply stand there."""
+
+
+def reply_with(name: str, prose: str, calls: Sequence[ToolCall]) -> str:
+    """A reply with prose and calls as a model of the family writes it."""
+    written = formats.get(name).render_calls(calls)
+    return WITH_PROSE.get(name, join)(prose, written) if prose else written
