@@ -8,7 +8,8 @@ _TAGS = (
     *("tool_call", "tool_calls", "tool_response", "tool_result", "tools", "think", "function_results"),
     *("function_calls", "arg_key", "arg_value", "s", "bos", "eos", "pad", "unk"),
     *("start_of_turn", "end_of_turn", "start_function_call", "end_function_call", "escape"),
-    *("start_function_response", "end_function_response", "start_function_declaration"),
+    *("start_function_response", "end_function_response"),
+    *("start_function_declaration", "end_function_declaration"),
 )
 _BRACKETS = (
     *("INST", "SYSTEM_PROMPT", "TOOL_CALLS", "TOOL_RESULTS", "TOOL_CONTENT", "AVAILABLE_TOOLS"),
