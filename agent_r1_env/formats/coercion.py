@@ -7,29 +7,43 @@ knows. What cannot be typed stays text, and validation tells the model.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import math
+import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from agent_r1_env.formats import literals
+from agent_r1_env.formats.reading import read_json
 from agent_r1_env.schematree import SchemaFault, resolve
 
 _INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0+)?")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_LONGEST_NUMBER = 4300
+"""Characters; Python itself reads no longer integers."""
 _ALIASES = {
-    "str": "string",
-    "text": "string",
-    "int": "integer",
-    "long": "integer",
-    "float": "number",
-    "double": "number",
+    **dict.fromkeys(("str", "text", "char", "varchar"), "string"),
+    **dict.fromkeys(("int", "int32", "int64", "uint", "uint32", "uint64", "long", "short"), "integer"),
+    **dict.fromkeys(("float", "float32", "float64", "double"), "number"),
+    **dict.fromkeys(("list", "arr", "tuple"), "array"),
     "bool": "boolean",
-    "list": "array",
-    "tuple": "array",
     "dict": "object",
+    "none": "null",
 }
-_DEEPEST = 16
+"""Names of types that are no JSON Schema but are written in its place."""
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "null": type(None),
+    "boolean": bool,
+    "integer": int,
+    "number": float,
+    "string": str,
+    "array": (list, tuple),
+    "object": object,
+}
+"""What each JSON type is in Python; the first that fits counts, since a bool is an int too."""
 Schema = Mapping[str, Any]
 
 
@@ -45,150 +59,204 @@ def parameters_of(tools: Sequence[Schema], name: str) -> Schema:
 
 def argument_schema(parameters: Schema, argument: str) -> Any:
     """The schema of one argument, or None where the schema does not say."""
-    return _property(parameters, argument, parameters, 0)
+    return _property(parameters, argument, parameters, ())
+
+
+def text_argument(parameters: Schema) -> str | None:
+    """The argument that bare text stands for: the only one, or the only required one, if it is text."""
+    properties = parameters.get("properties")
+    if not isinstance(properties, Mapping):
+        return None
+    names = _listed(parameters.get("required")) or list(properties)
+    if len(names) != 1 or not isinstance(names[0], str) or names[0] not in properties:
+        return None
+    kinds = _accepted(properties[names[0]], parameters).kinds
+    return names[0] if kinds is not None and kinds - {"null"} == {"string"} else None
+
+
+def written(value: Any) -> str:
+    """An argument as bare text: a string as it is, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def typed_arguments(
+    written_ones: Iterable[tuple[str, str]], parameters: Schema, *, null_word: bool = False
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Arguments by name, each typed by its schema, and the repairs that reading them took.
+
+    Of an argument that is given twice, the last one counts, as in JSON.
+    """
+    arguments: dict[str, Any] = {}
+    repairs: dict[str, None] = {}
+    for name, text in written_ones:
+        schema = argument_schema(parameters, name)
+        arguments[name], found = typed(text, schema, parameters, null_word=null_word)
+        repairs |= dict.fromkeys(found)
+    return arguments, tuple(repairs)
+
+
+def takes_text(schema: Any, root: Schema) -> bool:
+    """Whether a schema says that the argument may be text."""
+    kinds = _accepted(schema, root).kinds
+    return kinds is not None and "string" in kinds
 
 
 def typed(text: str, schema: Any, root: Schema, *, null_word: bool = False) -> tuple[Any, tuple[str, ...]]:
     """The value that ``text`` stands for by its schema, and the repairs that reading it took.
 
+    Where the schema allows several types, the narrowest one counts that the text spells: null, boolean,
+    number, object or array, and only then text.
+
     Args:
         root: the whole parameter schema, which local references point into.
         null_word: whether the word null is null even where the schema asks for text.
     """
+    accepted = _accepted(schema, root)
     word = text.strip()
-    kinds, choices = _kinds(schema, root, 0), _choices(schema, root, 0)
-    if choices is not None and text in choices:
-        return text, ()
-    if word.lower() == "null" and (null_word or (kinds is not None and "null" in kinds)):
+    if accepted.words is not None and (text in accepted.words or word in accepted.words):
+        return text if text in accepted.words else word, ()
+    kinds = frozenset(("string",)) if accepted.kinds is None else accepted.kinds
+    lowered = word.lower() if len(word) <= len("false") else ""
+    if lowered == "null" and ("null" in kinds or (null_word and (word == text or "string" not in kinds))):
         return None, ()
-    if choices is not None:
-        return _chosen(text, word, choices), ()
-    if kinds is None:
-        return text, ()
-    if word == "None" and "null" in kinds and "string" not in kinds:
+    if word == "None" and "null" in kinds and (null_word or "string" not in kinds):
         return None, ()
-    if "boolean" in kinds and word.lower() in ("true", "false"):
-        return word.lower() == "true", ()
+    if lowered in ("true", "false") and "boolean" in kinds:
+        return lowered == "true", ()
     if (number := _number(word, kinds)) is not None:
         return number, ()
-    if word[:1] in ("{", "[", "(") and kinds & {"object", "array"}:
-        return _container(text, word, kinds)
-    return text, ()
+    return _container(text, word, kinds)
 
 
-def _chosen(text: str, word: str, choices: list[Any]) -> Any:
-    """The member of an enumeration that the text spells, or the text."""
-    for choice in choices:
-        if not isinstance(choice, str) and json.dumps(choice) == word:
-            return choice
-        if isinstance(choice, bool) and word.lower() == str(choice).lower():
-            return choice
-    return word if word in choices else text
-
-
-def _number(word: str, kinds: set[str]) -> int | float | None:
-    try:
-        if kinds & {"integer", "number"} and _INTEGER.fullmatch(word):
-            return int(word.partition(".")[0]) if "number" not in kinds or "." not in word else float(word)
-        if "number" in kinds and _NUMBER.fullmatch(word):
-            return float(word)
-    except ValueError:  # more digits than Python reads
-        pass
+def _number(word: str, kinds: frozenset[str]) -> int | float | None:
+    if not kinds & {"integer", "number"} or len(word) > _LONGEST_NUMBER:
+        return None
+    if _INTEGER.fullmatch(word) and not ("number" in kinds and "." in word):
+        with contextlib.suppress(ValueError):  # more digits than this Python was told to read
+            return int(word.partition(".")[0])
+    elif "number" in kinds and _NUMBER.fullmatch(word) and math.isfinite(value := float(word)):
+        return value
     return None
 
 
-def _container(text: str, word: str, kinds: set[str]) -> tuple[Any, tuple[str, ...]]:
-    for read, repairs in ((_json, ()), (_python, ("python_literal",))):
-        try:
-            value = read(word)
-        except (ValueError, RecursionError):
-            continue
-        if ("object" if isinstance(value, dict) else "array") in kinds:
-            return value, repairs
+def _container(text: str, word: str, kinds: frozenset[str]) -> tuple[Any, tuple[str, ...]]:
+    """The object or array that the text spells, or the text."""
+    if word[:1] not in ("{", "[", "(") or not kinds & {"object", "array"}:
+        return text, ()
+    if (found := _whole(read_json, word, kinds)) is not None:
+        return found, ()
+    # Where text is allowed, nobody knows whether a Python literal was meant as one.
+    if "string" not in kinds and (found := _whole(literals.read_python, word, kinds)) is not None:
+        return found, ("python_literal",)
     return text, ()
 
 
-def _json(word: str) -> Any:
-    return json.loads(word)
+def _whole(read: Callable[[str, int], tuple[Any, ...]], word: str, kinds: frozenset[str]) -> Any:
+    """The object or array that is the whole word, or None."""
+    try:
+        value, end, *_ = read(word, 0)
+    except ValueError:
+        return None
+    kind = "object" if isinstance(value, dict) else "array"
+    return value if end == len(word) and kind in kinds else None
 
 
-def _python(word: str) -> Any:
-    value, end, _ = literals.read_python(word, 0)
-    if word[end:].strip():
-        raise ValueError("text follows the literal")
-    return value
-
-
-def _property(schema: Any, argument: str, root: Schema, depth: int) -> Any:
-    if not isinstance(schema, Mapping) or depth > _DEEPEST:
+def _property(schema: Any, argument: str, root: Schema, path: tuple[str, ...]) -> Any:
+    if not isinstance(schema, Mapping):
         return None
     properties = schema.get("properties")
     if isinstance(properties, Mapping) and argument in properties:
         return properties[argument]
-    for part in _parts(schema, root, ("allOf", "anyOf", "oneOf")):
-        if (found := _property(part, argument, root, depth + 1)) is not None:
+    for part, way in _parts(schema, root, path, ("allOf", "anyOf", "oneOf")):
+        if (found := _property(part, argument, root, way)) is not None:
             return found
     extra = schema.get("additionalProperties")
     return extra if isinstance(extra, Mapping) else None
 
 
-def _parts(schema: Schema, root: Schema, keywords: Sequence[str]) -> list[Any]:
-    """What ``$ref`` and the keywords lead to."""
-    parts = [part for keyword in keywords for part in _listed(schema.get(keyword))]
-    if isinstance(reference := schema.get("$ref"), str):
+def _parts(
+    schema: Schema, root: Schema, path: tuple[str, ...], keywords: Sequence[str]
+) -> Iterator[tuple[Any, tuple[str, ...]]]:
+    """What the keywords and ``$ref`` lead to, each with the references that were followed to it."""
+    for keyword in keywords:
+        for part in _listed(schema.get(keyword)):
+            yield part, path
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference not in path:
         with contextlib.suppress(SchemaFault):  # somebody else's schema, which says nothing then
-            parts.append(resolve(reference, root))
-    return parts
+            yield resolve(reference, root), (*path, reference)
 
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _kinds(schema: Any, root: Schema, depth: int) -> set[str] | None:
-    """The JSON types that a schema accepts, or None where it does not say."""
-    if not isinstance(schema, Mapping) or depth > _DEEPEST:
-        return None
-    kinds: set[str] | None = None
-    said = schema.get("type")
-    if said is not None:
-        names = said if isinstance(said, list) else [said]
-        kinds = {_ALIASES.get(str(name).lower(), str(name).lower()) for name in names}
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """What a schema accepts, as far as it tells how to read a text.
+
+    Attributes:
+        kinds: JSON types, or None where the schema does not say.
+        words: the texts, where it accepts only certain ones.
+    """
+
+    kinds: frozenset[str] | None = None
+    words: frozenset[str] | None = None
+
+    def __and__(self, other: _Accepted) -> _Accepted:
+        return _Accepted(_common(self.kinds, other.kinds), _common(self.words, other.words))
+
+    def __or__(self, other: _Accepted) -> _Accepted:
+        if self.kinds is None or other.kinds is None:
+            return _Accepted()
+        texts = [
+            each.words
+            for each in (self, other)
+            if each.words is not None or (each.kinds is not None and "string" in each.kinds)
+        ]
+        certain = [words for words in texts if words is not None]
+        free = len(certain) < len(texts)
+        return _Accepted(self.kinds | other.kinds, None if free else frozenset().union(*certain))
+
+
+def _common(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def _accepted(schema: Any, root: Schema, path: tuple[str, ...] = ()) -> _Accepted:
+    if not isinstance(schema, Mapping):
+        return _Accepted()
+    accepted = _said(schema)
+    for keyword in ("anyOf", "oneOf"):
+        if options := _listed(schema.get(keyword)):
+            accepted &= functools.reduce(operator.or_, (_accepted(each, root, path) for each in options))
+    for part, way in _parts(schema, root, path, ("allOf",)):
+        accepted &= _accepted(part, root, way)
+    if schema.get("nullable") is True and accepted.kinds is not None:
+        return _Accepted(accepted.kinds | {"null"}, accepted.words)
+    return accepted
+
+
+def _said(schema: Schema) -> _Accepted:
+    """What the schema itself says, without its parts. A number may be an integer."""
+    kinds: frozenset[str] | None = None
+    if (said := schema.get("type")) is not None:
+        given = [str(name).lower() for name in (said if isinstance(said, list) else [said])]
+        kinds = frozenset(_ALIASES.get(name, name) for name in given)
+        if "number" in kinds:
+            kinds |= {"integer"}
     elif "properties" in schema:
-        kinds = {"object"}
+        kinds = frozenset(("object",))
     elif "items" in schema or "prefixItems" in schema:
-        kinds = {"array"}
-    for keyword in ("anyOf", "oneOf"):
-        if options := _listed(schema.get(keyword)):
-            found = [_kinds(option, root, depth + 1) for option in options]
-            union = None if None in found else {kind for each in found if each for kind in each}
-            kinds = union if kinds is None else kinds if union is None else kinds & union
-    for part in _parts(schema, root, ("allOf",)):
-        found_here = _kinds(part, root, depth + 1)
-        if found_here is not None:
-            kinds = found_here if kinds is None else kinds & found_here
-    if kinds is not None and schema.get("nullable") is True:
-        kinds = kinds | {"null"}
-    return kinds
+        kinds = frozenset(("array",))
+    members = _listed(schema.get("enum")) or ([schema["const"]] if "const" in schema else [])
+    if not members:
+        return _Accepted(kinds)
+    words = frozenset(member for member in members if isinstance(member, str))
+    return _Accepted(_common(kinds, frozenset(map(_kind, members))), words)
 
 
-def _choices(schema: Any, root: Schema, depth: int) -> list[Any] | None:
-    """The members of an enumeration, or None where the schema is none."""
-    if not isinstance(schema, Mapping) or depth > _DEEPEST:
-        return None
-    if isinstance(schema.get("enum"), list):
-        return list(schema["enum"])
-    if "const" in schema:
-        return [schema["const"]]
-    for keyword in ("anyOf", "oneOf"):
-        if options := _listed(schema.get(keyword)):
-            found = [_choices(option, root, depth + 1) for option in options]
-            nulls = [
-                [None] if option == {"type": "null"} else each
-                for option, each in zip(options, found, strict=True)
-            ]
-            return None if None in nulls else [member for each in nulls if each for member in each]
-    for part in _parts(schema, root, ("allOf",)):
-        if (choices := _choices(part, root, depth + 1)) is not None:
-            return choices
-    return None
+def _kind(value: Any) -> str:
+    return next(name for name, types in _TYPES.items() if isinstance(value, types))
