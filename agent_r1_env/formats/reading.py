@@ -65,6 +65,7 @@ class Scanner:
         position: where reading goes on; when ``read`` is called, just behind the opener.
         tools: schemas as in ``Toolbox.schemas``, for formats that need them to know types.
         repair: whether mild mistakes are mended; each is named in ``ToolCall.repairs``.
+        lenient: reads what is nearly JSON; one for the whole reply, since what it reads is bounded.
     """
 
     openers: ClassVar[re.Pattern[str]]
@@ -87,6 +88,7 @@ class Scanner:
         self.content: list[str] = []
         self.answer: str | None = None
         self.tags = _tags(self.openers, self.reasoning)
+        self.lenient = literals.Reader(self.text, python=False)
         self._failed = (-1, -1)
         self._reasoning: list[str] = []
         self._draft_end = (
@@ -260,7 +262,7 @@ class Scanner:
     def _mended(self, at: int) -> tuple[Any, int, tuple[str, ...]]:
         repairs: list[str] = []
         fence = _FENCE.match(self.text, at)
-        value, end, found = literals.read_json_like(self.text, fence.end() if fence else at)
+        value, end, found = self.lenient.read(fence.end() if fence else at)
         if fence:
             repairs.append("code_fence")
             closing = self.skip(end)
