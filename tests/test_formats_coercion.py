@@ -331,7 +331,10 @@ def test_the_argument_that_bare_text_stands_for():
     text, number = {"type": ["string", "null"]}, {"type": "integer"}
     assert text_argument({"properties": {"q": text}}) == "q"
     assert text_argument({"properties": {"q": text, "k": number}, "required": ["q"]}) == "q"
-    assert text_argument({"properties": {"q": text, "k": number}}) is None
+    assert text_argument({"properties": {"q": text, "k": number}}) == "q"
+    assert text_argument({"properties": {"q": text, "k": number}, "required": ["k"]}) is None
+    assert text_argument({"properties": {"q": text, "k": number}, "required": ["q", "k"]}) is None
+    assert text_argument({"properties": {"q": text, "r": text}}) is None
     assert text_argument({"properties": {"k": number}}) is None
     assert text_argument({}) is None
 

@@ -63,15 +63,20 @@ def argument_schema(parameters: Schema, argument: str) -> Any:
 
 
 def text_argument(parameters: Schema) -> str | None:
-    """The argument that bare text stands for: the only one, or the only required one, if it is text."""
+    """The argument that bare text stands for: the only required one, if it is text, else the only text."""
     properties = parameters.get("properties")
     if not isinstance(properties, Mapping):
         return None
-    names = _listed(parameters.get("required")) or list(properties)
-    if len(names) != 1 or not isinstance(names[0], str) or names[0] not in properties:
-        return None
-    kinds = _accepted(properties[names[0]], parameters).kinds
-    return names[0] if kinds is not None and kinds - {"null"} == {"string"} else None
+    required = _listed(parameters.get("required"))
+    texts = [name for name in properties if _is_text(properties[name], parameters)]
+    if required:
+        return required[0] if len(required) == 1 and required[0] in texts else None
+    return texts[0] if len(texts) == 1 else None
+
+
+def _is_text(schema: Any, root: Schema) -> bool:
+    kinds = _accepted(schema, root).kinds
+    return kinds is not None and kinds - {"null"} == {"string"}
 
 
 def written(value: Any) -> str:

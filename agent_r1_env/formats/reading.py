@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 from agent_r1_env.formats import literals
 from agent_r1_env.formats.defusing import defuse
@@ -68,9 +68,9 @@ class Scanner:
         lenient: reads what is nearly JSON; one for the whole reply, since what it reads is bounded.
     """
 
-    openers: ClassVar[re.Pattern[str]]
+    openers: re.Pattern[str]
     mend: str
-    reasoning: ClassVar[tuple[str, ...]] = ("<think>", "</think>")
+    reasoning: tuple[str, ...] = ("<think>", "</think>")
 
     def __init__(
         self,
