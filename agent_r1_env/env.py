@@ -227,9 +227,7 @@ class ToolEnv(gym.Env[str, str]):
             return _Reading(stop=StopReason.LENGTH)
         parsed = self.format.parse(reply, self.toolbox.schemas, repair=self.repair)
         self._repaired_calls += sum(bool(call.repairs) for call in parsed.calls)
-        answer, fault = parsed.answer, ""
-        if answer is None:
-            answer, fault = self._find_answer(parsed.content)
+        answer, fault = self._answer(parsed)
         if parsed.attempts:
             return _Reading(parsed.attempts, unheard=answer is not None)
         if answer is not None:
@@ -281,6 +279,14 @@ class ToolEnv(gym.Env[str, str]):
         outcome = reward.Outcome(self.answer, self.task, self._calls, self._invalid_calls, self.steps)
         return {name: float(term(outcome)) for name, term in self._terms.items()}
 
+    def _answer(self, parsed: formats.ParsedReply) -> tuple[str | None, str]:
+        """The answer in the format's own form, or else in the tag, or None and a hint for the model."""
+        if parsed.answer is None:
+            return self._find_answer(parsed.content)
+        tagged, _ = self._find_answer(parsed.answer)  # a model that was told of both forms writes both
+        answer = tagged or parsed.answer.strip()
+        return (answer, "") if answer else (None, f"error: the answer is empty; {self._how_to_go_on()}")
+
     def _find_answer(self, content: str) -> tuple[str | None, str]:
         """The last answer in the reply, or None and a hint for the model."""
         opening, closing = f"<{self.answer_tag}>", f"</{self.answer_tag}>"
@@ -300,7 +306,8 @@ class ToolEnv(gym.Env[str, str]):
         return None, f"{fault}; {self._how_to_go_on()}"
 
     def _how_to_go_on(self) -> str:
-        answer = f"give the final answer as <{self.answer_tag}>...</{self.answer_tag}>"
+        form = self.format.answer_form or f"<{self.answer_tag}>...</{self.answer_tag}>"
+        answer = f"give the final answer as {form}"
         return f"call a tool, or {answer}" if self.toolbox.schemas else answer
 
     # -- what the model and the developer see

@@ -24,6 +24,7 @@ class Format(ABC):
         end_of_turn: special tokens that end a reply; left out of what ``parse`` reads.
         reasoning: the tags around reasoning, for people; () if the family writes none.
         markers: what a reply with a call in this format holds, and ordinary text does not.
+        answer_form: how a final answer is written, in a format that has a form of its own for it.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Format(ABC):
     end_of_turn: tuple[str, ...] = ()
     reasoning: tuple[str, ...] = ("<think>", "</think>")
     markers: tuple[str, ...] = ()
+    answer_form: str = ""
 
     @abstractmethod
     def parse(self, reply: str, tools: Sequence[ToolSchema] = (), *, repair: bool = False) -> ParsedReply:
