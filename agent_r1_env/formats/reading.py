@@ -286,14 +286,13 @@ def _tags(openers: re.Pattern[str], reasoning: tuple[str, ...]) -> re.Pattern[st
 def without_end_of_turn(reply: str, marks: Sequence[str]) -> str:
     """The reply without the special tokens that ended it, and the white space around them."""
     end = len(reply)
-    while True:
+    for _ in range(MOST_TAGS):
         blank = _rstrip(reply, end)
-        for mark in marks:
-            if reply.endswith(mark, 0, blank):
-                end = blank - len(mark)
-                break
-        else:
-            return reply[:end]
+        mark = next((mark for mark in marks if reply.endswith(mark, 0, blank)), None)
+        if mark is None:
+            break
+        end = blank - len(mark)
+    return reply[:end]
 
 
 def _rstrip(text: str, end: int) -> int:
