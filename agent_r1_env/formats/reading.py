@@ -102,9 +102,10 @@ class Scanner:
             left -= 1
             self.content.append(self.text[self.position : match.start()])
             self.position = match.end()
-            if opening := match["_open_reasoning"]:
-                self._read_reasoning(opening)
-            elif match["_close_reasoning"]:
+            tag = match.group()
+            if tag in self.reasoning[::2]:
+                self._read_reasoning(tag)
+            elif tag in self.reasoning:
                 # The prompt opened the reasoning, so all that came before its end was a draft.
                 self._draft_end = match.start()
                 self._reasoning.clear()
@@ -274,13 +275,11 @@ class Scanner:
 
 @lru_cache(maxsize=64)
 def _tags(openers: re.Pattern[str], reasoning: tuple[str, ...]) -> re.Pattern[str]:
-    """Everything that the search stops at: the reasoning tags first, then the format's own openers."""
-    opening, closing = (
-        "|".join(re.escape(tag) for tag in tags) or "(?!)" for tags in (reasoning[::2], reasoning[1::2])
-    )
-    return re.compile(
-        f"(?P<_open_reasoning>{opening})|(?P<_close_reasoning>{closing})|{openers.pattern}", openers.flags
-    )
+    """Everything that the search stops at: the reasoning tags first, then the format's own openers.
+
+    No group stands around the tags, since the search is fast where every choice begins with a character.
+    """
+    return re.compile("|".join((*map(re.escape, reasoning), openers.pattern)), openers.flags)
 
 
 def without_end_of_turn(reply: str, marks: Sequence[str]) -> str:
