@@ -170,6 +170,13 @@ def test_ever_longer_drafts_are_read_in_linear_time():
     assert parsed.reasoning == "</think>" * 8_999
 
 
+def test_drafts_are_read_only_up_to_a_limit():
+    (error,) = HERMES.parse("<tool_call>{</think>" * 9_000).attempts
+    assert error.kind == CallFault.TOO_MANY
+    parsed = HERMES.parse(CALL * 60 + "</think>" + CALL * 60)
+    assert len(parsed.calls) == 60
+
+
 def test_tags_are_read_only_up_to_a_limit():
     (error,) = HERMES.parse("<think></think>" * 50_000).attempts
     assert error.kind == CallFault.TOO_MANY

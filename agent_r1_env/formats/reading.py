@@ -90,6 +90,7 @@ class Scanner:
         self.tags = _tags(self.openers, self.reasoning)
         self.lenient = literals.Reader(self.text, python=False)
         self._failed = (-1, -1)
+        self._drafts = 0
         self._reasoning: list[str] = []
         self._draft_end = (
             0  # a draft may be long and replaced by a longer one: it is cut out once, at the end
@@ -109,6 +110,7 @@ class Scanner:
                 # The prompt opened the reasoning, so all that came before its end was a draft.
                 self._draft_end = match.start()
                 self._reasoning.clear()
+                self._drafts += len(self.attempts)
                 self.attempts.clear()
                 self.content.clear()
                 self.answer = None
@@ -133,8 +135,8 @@ class Scanner:
 
     @property
     def full(self) -> bool:
-        """Whether no more attempts are read."""
-        return len(self.attempts) >= MOST_CALLS
+        """Whether no more attempts are read. Drafts count too, though not as much."""
+        return len(self.attempts) >= MOST_CALLS or self._drafts + len(self.attempts) >= 2 * MOST_CALLS
 
     def next_id(self) -> str:
         """The id of the next call, for formats that write none."""
