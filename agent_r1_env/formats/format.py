@@ -24,6 +24,8 @@ class Format(ABC):
         end_of_turn: special tokens that end a reply; left out of what ``parse`` reads.
         reasoning: the tags around reasoning, for people; () if the family writes none.
         markers: what a reply with a call in this format holds, and ordinary text does not.
+        versions: values of the option ``version``, for families whose form changed; all are read, one is
+            written. ``version`` then says which.
         answer_form: how a final answer is written, in a format that has a form of its own for it.
     """
 
@@ -33,6 +35,8 @@ class Format(ABC):
     end_of_turn: tuple[str, ...] = ()
     reasoning: tuple[str, ...] = ("<think>", "</think>")
     markers: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()
+    version: str = ""
     answer_form: str = ""
 
     @abstractmethod
