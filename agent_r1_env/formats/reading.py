@@ -92,6 +92,7 @@ class Scanner:
         self._failed = (-1, -1)
         self._drafts = 0
         self._reasoning: list[str] = []
+        self._ahead: dict[str, int] = {}
         self._draft_end = (
             0  # a draft may be long and replaced by a longer one: it is cut out once, at the end
         )
@@ -146,6 +147,13 @@ class Scanner:
         """The first place from there that is no white space."""
         match = _BLANK.match(self.text, position)
         return match.end() if match else position
+
+    def ahead(self, tag: str) -> int:
+        """Where a text next stands, or -1. It is looked for once, however many ask while it is far away."""
+        at = self._ahead.get(tag)
+        if at is None or 0 <= at < self.position:
+            at = self._ahead[tag] = self.text.find(tag, self.position)
+        return at
 
     def value(self, at: int) -> tuple[Any, int, tuple[str, ...]]:
         """The JSON value at ``at``, the place behind it, and the repairs that reading it took.
