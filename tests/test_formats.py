@@ -101,6 +101,12 @@ def test_reasoning_that_the_prompt_opened_is_reasoning():
     assert parsed.content == "Now: "
 
 
+def test_a_broken_draft_ends_with_its_reasoning():
+    parsed = HERMES.parse(f'or <tool_call>{{"name": </think>Now: {CALL}')
+    assert [call.name for call in parsed.attempts] == ["search"]
+    assert parsed.content == "Now: "
+
+
 def test_reasoning_that_never_closes_holds_no_call():
     assert HERMES.parse(f"<think>hm {CALL}").attempts == ()
 

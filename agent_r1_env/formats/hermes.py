@@ -107,8 +107,8 @@ class _Scanner(Scanner):
         )
 
     def _fail_block(self, start: int, at: int, error: ValueError) -> None:
-        """Give up on a block: it ends at its closing tag, at the next opening one, or with the reply."""
-        match = _TAG.search(self.text, at)
+        """Give up on a block: it ends at its closing tag, before any other tag, or with the reply."""
+        match = self.tags.search(self.text, at)
         if match is None:
             end = len(self.text)
         else:
