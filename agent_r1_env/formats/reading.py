@@ -19,6 +19,7 @@ MOST_TAGS = 10_000
 """Tags at which the reading of one reply stops, calls or not: what bounds its time."""
 
 _BLANK = re.compile(r"\s*")
+_WIDEST_INDENT = 64
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n?")
 
 
@@ -62,6 +63,7 @@ class Scanner:
         reasoning: the tags around reasoning, each opening tag before its closing one; () if there are none.
         tags: matches all that the search stops at, the reasoning tags and the openers.
         text: the reply without the special tokens that ended it.
+        json: the same text, for ``read_json``.
         position: where reading goes on; when ``read`` is called, just behind the opener.
         tools: schemas as in ``Toolbox.schemas``, for formats that need them to know types.
         repair: whether mild mistakes are mended; each is named in ``ToolCall.repairs``.
@@ -81,6 +83,7 @@ class Scanner:
         end_of_turn: Sequence[str] = (),
     ) -> None:
         self.text = without_end_of_turn(reply, end_of_turn)
+        self.json = Uncounted(self.text)
         self.tools = tools
         self.repair = repair
         self.position = 0
@@ -155,6 +158,16 @@ class Scanner:
             at = self._ahead[tag] = self.text.find(tag, self.position)
         return at
 
+    def begins_reply(self, start: int) -> bool:
+        """Whether only a little white space stands before it in the reply, or behind its reasoning."""
+        before = self.text[max(0, start - _WIDEST_INDENT) : start].rstrip()
+        return before.endswith(self.reasoning[1::2]) or (not before and start <= _WIDEST_INDENT)
+
+    def begins_line(self, start: int) -> bool:
+        """Whether only a little white space stands before it in its line."""
+        before = self.text[max(0, start - _WIDEST_INDENT) : start].rstrip(" \t")
+        return before.endswith("\n") or (not before and start <= _WIDEST_INDENT)
+
     def value(self, at: int) -> tuple[Any, int, tuple[str, ...]]:
         """The JSON value at ``at``, the place behind it, and the repairs that reading it took.
 
@@ -162,7 +175,7 @@ class Scanner:
             ValueError: no JSON value stands there, nor with ``repair`` anything that was meant as one.
         """
         try:
-            return (*read_json(self.text, at), ())
+            return (*read_json(self.json, at), ())
         except ValueError as strict:
             if not self.repair:
                 raise
@@ -310,6 +323,18 @@ def _rstrip(text: str, end: int) -> int:
         start = max(0, end - 256)
         end = start + len(text[start:end].rstrip())
     return end
+
+
+class Uncounted(str):
+    """A text whose lines are not counted; each error of the JSON decoder counts all that stand before it."""
+
+    __slots__ = ()
+
+    def count(self, *_: Any) -> int:
+        return 0
+
+    def rindex(self, *_: Any) -> int:
+        return 0
 
 
 def _refuse_constant(name: str) -> NoReturn:
