@@ -11,7 +11,7 @@ from agent_r1_env import formats, reward
 from agent_r1_env.catalog import Catalog, load_tool
 from agent_r1_env.entry import Entry
 from agent_r1_env.env import ToolEnv
-from agent_r1_env.errors import AgentR1Error, UnknownName, unknown_name
+from agent_r1_env.errors import AgentR1Error, CatalogError, UnknownName, unknown_name
 from agent_r1_env.loading import TargetFault, load_target
 from agent_r1_env.task import TaskSet
 from agent_r1_env.tool import Tool
@@ -67,12 +67,15 @@ def check_env_entry(env: Entry) -> None:
     """Check the names in an environment's entry that the schema cannot know.
 
     Raises:
-        CatalogError: a format, context policy, or reward term that does not exist, with its line.
+        CatalogError: a format, context policy, or reward term that does not exist, or an option of the
+            format that it cannot use; with its line.
     """
     try:
         _format(env, env.get("format"))
-    except UnknownName as unknown:
-        raise env.error(str(unknown), "format") from None
+    except CatalogError:
+        raise
+    except (UnknownName, ValueError, TypeError) as fault:
+        raise env.error(str(fault), "format") from None
     _known(env, contexts.get, "context")
     for key in ("reward", "metrics"):
         for place, name in _places(env.data[key]):

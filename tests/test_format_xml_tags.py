@@ -182,6 +182,8 @@ def test_the_tags_of_answers_and_reasoning_are_options_too():
         ({"tags": {"answer": "x"}}, ValueError, "'answer' stands for two things"),
         ({"results": "think"}, ValueError, "'think' stands for two things"),
         ({"tags": {"find": {"tol": "search"}}}, UnknownName, "did you mean 'tool'"),
+        ({"tags": ["find"]}, ValueError, "mapping from tag to argument"),
+        ({"tags": {"find": 3}}, ValueError, "'find' takes the name of an argument"),
         ({"tag": {}}, UnknownName, "did you mean 'tags'"),
     ],
 )

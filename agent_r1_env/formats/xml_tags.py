@@ -66,6 +66,8 @@ class XmlTags(Format):
     ) -> None:
         self.reasoning = (f"<{reasoning}>", f"</{reasoning}>")
         self.reserved = (results, answer, reasoning)
+        if not isinstance(tags or {}, Mapping):
+            raise ValueError(f"tags must be a mapping from tag to argument, not {tags!r}")
         self._tags = {tag: _configured(tag, given) for tag, given in (tags or {}).items()}
         _check([*self.reserved, *self._tags])
         shown = self._tags or _SEARCH
@@ -119,6 +121,10 @@ class XmlTags(Format):
 def _configured(tag: str, given: str | Mapping[str, str]) -> _Tag:
     if isinstance(given, str):
         return _Tag(tag, given)
+    if not isinstance(given, Mapping):
+        raise ValueError(
+            f"the tag {tag!r} takes the name of an argument, or tool and argument, not {given!r}"
+        )
     for key in given:
         if key not in ("tool", "argument"):
             raise unknown_name("setting", key, ["argument", "tool"], f"the tag {tag!r}")
