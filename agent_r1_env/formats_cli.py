@@ -23,7 +23,7 @@ def show(*, as_json: bool = False, write: Callable[[str], object] = print) -> in
         write(json.dumps([_described(name, format) for name, format in known], indent=2))
         return 0
     rows = [
-        (name, format.models or "-", _reasoning(format) or "-", " ".join(_ends(format)) or "-")
+        (name, format.models or "-", _reasoning(format) or "-", " ".join(_ends(format)).replace("\n", "\\n") or "-")
         for name, format in known
     ]
     rows.insert(0, ("NAME", "FAMILIES", "REASONING", "A REPLY ENDS AT"))
