@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_r1_env import formats
 from agent_r1_env.formats.coercion import (
     argument_schema,
     parameters_of,
@@ -27,9 +28,33 @@ def value(text: str, schema: Any, root: dict[str, Any] | None = None, **options:
     return typed(text, schema, root or {}, **options)[0]
 
 
+OVERRULED = {
+    ("boolean", "yes"): "false in silence would hide the mistake; left as text, validation tells the model",
+}
+"""Published values that are read otherwise here, and why."""
+
+
 def same(one: Any, other: Any) -> bool:
     """Equal, and of the same types: 1, 1.0 and true are three values."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+# -- published values
+
+
+def test_published_values_are_typed_as_expected(shared_data):
+    file = shared_data.parent / "cases" / "xml_param_coercion.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    wrong = {}
+    for row in rows:
+        schema = {} if row["type"] is None else {"type": row["type"]}
+        tools = [{"function": {"name": "f", "parameters": {"properties": {"x": schema}}}}]
+        reply = f"<function=f><parameter=x>{row['raw']}</parameter></function>"
+        (call,) = formats.get("qwen3_coder").parse(reply, tools).calls
+        if call.arguments != {"x": row["value"]}:
+            wrong[row["type"], row["raw"]] = call.arguments["x"]
+    assert wrong == {key: key[1] for key in OVERRULED}
+    assert len(rows) > 30
 
 
 # -- one type
@@ -226,6 +251,7 @@ def test_null_is_null_everywhere_for_a_family_whose_parser_says_so():
         (["a", "b c"], "b c", "b c"),
         (["a", "b c"], "\na ", "a"),
         (["a", "b c"], "d", "d"),
+        ([" a", "a"], " a", " a"),
         (["1", "2"], "1", "1"),
         ([1, 2], "2", 2),
         ([1, 2], "2.0", 2),

@@ -22,8 +22,6 @@ from agent_r1_env.schematree import SchemaFault, resolve
 
 _INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0+)?")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_LONGEST_NUMBER = 4300
-"""Characters; Python itself reads no longer integers."""
 _ALIASES = {
     **dict.fromkeys(("str", "text", "char", "varchar"), "string"),
     **dict.fromkeys(("int", "int32", "int64", "uint", "uint32", "uint64", "long", "short"), "integer"),
@@ -134,10 +132,10 @@ def typed(text: str, schema: Any, root: Schema, *, null_word: bool = False) -> t
 
 
 def _number(word: str, kinds: frozenset[str]) -> int | float | None:
-    if not kinds & {"integer", "number"} or len(word) > _LONGEST_NUMBER:
+    if not kinds & {"integer", "number"}:
         return None
     if _INTEGER.fullmatch(word) and not ("number" in kinds and "." in word):
-        with contextlib.suppress(ValueError):  # more digits than this Python was told to read
+        with contextlib.suppress(ValueError):  # it has more digits than Python reads
             return int(word.partition(".")[0])
     elif "number" in kinds and _NUMBER.fullmatch(word) and math.isfinite(value := float(word)):
         return value
