@@ -158,6 +158,11 @@ class Scanner:
             at = self._ahead[tag] = self.text.find(tag, self.position)
         return at
 
+    def rest(self) -> int:
+        """Where an attempt without an end ends: with the reply, or with the reasoning that it stands in."""
+        end = self.ahead(self.reasoning[1]) if self.reasoning else -1
+        return len(self.text) if end < 0 else end
+
     def begins_reply(self, start: int) -> bool:
         """Whether only a little white space stands before it in the reply, or behind its reasoning."""
         before = self.text[max(0, start - _WIDEST_INDENT) : start].rstrip()
@@ -359,7 +364,7 @@ def read_json(text: str, start: int) -> tuple[Any, int]:
 def json_fault(error: ValueError, start: int) -> str:
     """What is wrong with a JSON text, in words that do not depend on what stood before it."""
     if isinstance(error, json.JSONDecodeError):
-        fault = error.msg[0].lower() + error.msg[1:]
+        fault = (error.msg[0].lower() + error.msg[1:]).removesuffix(" at")
         return f"{fault} at character {error.pos - start + 1}"
     return str(error)
 
