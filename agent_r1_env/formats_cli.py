@@ -23,7 +23,7 @@ def show(*, as_json: bool = False, write: Callable[[str], object] = print) -> in
         write(json.dumps([_described(name, format) for name, format in known], indent=2))
         return 0
     rows = [
-        (name, format.models or "-", _reasoning(format) or "-", " ".join(_ends(format)).replace("\n", "\\n") or "-")
+        (name, format.models or "-", _reasoning(format) or "-", _ends(format) or "-")
         for name, format in known
     ]
     rows.insert(0, ("NAME", "FAMILIES", "REASONING", "A REPLY ENDS AT"))
@@ -69,8 +69,9 @@ def _reasoning(format: Format) -> str:
     return " ".join(f"{opening}...{closing}" for opening, closing in pairs)
 
 
-def _ends(format: Format) -> list[str]:
-    return list(dict.fromkeys((*format.stop, *format.end_of_turn)))
+def _ends(format: Format) -> str:
+    texts = dict.fromkeys((*format.stop, *format.end_of_turn))
+    return " ".join(texts).replace("\n", "\\n")
 
 
 def _result(reply: str, parsed: ParsedReply) -> dict[str, Any]:
