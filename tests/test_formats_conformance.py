@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +17,24 @@ from agent_r1_env import CallError, ToolCall, formats
 
 NAMES = formats.names()
 FOLDER = Path(formats.__file__).parent
-SHARED_MODULES = {"__init__", "format", "reading", "literals", "coercion", "defusing", "detect"}
+A_FORMAT = re.compile(r"^class \w+\((?:\w+, )*Format\):", re.MULTILINE)
 
 _TRAILING = "prose behind a call is content, as prose before it is"
 OVERRULED: dict[str, tuple[str, str]] = {
+    "deepseek_v3-010": ("content", _TRAILING),
+    "deepseek_v31-002": ("content", _TRAILING),
     "hermes-021": ("content", _TRAILING),
+    "kimi_k2-006": ("calls", "arguments are a JSON object; the model is told of any other"),
+    "llama3_json-001": ("content", _TRAILING),
+    "mistral_v11-010": ("content", _TRAILING),
+    "mistral_v11-011": ("content", _TRAILING),
+    "mistral_v3-007": ("content", _TRAILING),
 }
 """What a published row expects and the format's own specification does not: the part, and why."""
 
 FORMAT_OF_TEMPLATE = (
+    ("eepseek", "deepseek"),
+    ("DeepSeek", "deepseek"),
     ("Qwen3-Coder", "qwen3_coder"),
     ("qwen3coder", "qwen3_coder"),
     ("qwen3_5", "qwen3_coder"),
@@ -38,8 +49,6 @@ FORMAT_OF_TEMPLATE = (
     ("mistral", "mistral"),
     ("Mistral", "mistral"),
     ("Ministral", "mistral"),
-    ("eepseek", "deepseek"),
-    ("eepSeek", "deepseek"),
     ("functionary", "functionary"),
     ("pythonic", "pythonic"),
     ("llama4_json", "llama3_json"),
@@ -70,22 +79,26 @@ NO_CALL = {
 }
 """Templates that write no call at all."""
 
-UNREADABLE = {
-    "mistral_common/v3.jinja": "writes HTML entities for the quotes of the JSON",
-    "mistral_common/v7.jinja": "writes HTML entities for the quotes of the JSON",
-    "vllm/tool_chat_template_gemma3_pythonic.jinja": "writes no comma between arguments",
-    "vllm/tool_chat_template_llama3.2_pythonic.jinja": "writes strings without quotes",
-    "vllm/tool_chat_template_llama4_pythonic.jinja": "does not escape quotes in strings",
-    "vllm/tool_chat_template_phi4_mini.jinja": "writes arguments as Python does, in JSON without functools",
+REPAIRED = {
+    "mistral_common/v3.jinja": "html_escapes",
+    "mistral_common/v7.jinja": "html_escapes",
+    "vllm/tool_chat_template_gemma3_pythonic.jinja": "missing_comma",
+    "vllm/tool_chat_template_phi4_mini.jinja": "single_quotes",
 }
-"""Templates whose own calls cannot be read without guessing."""
+"""Templates whose own calls are read only with a repair."""
+
+UNREADABLE = {
+    "vllm/tool_chat_template_llama3.2_pythonic.jinja": "writes texts without quotes",
+    "vllm/tool_chat_template_llama4_pythonic.jinja": "writes quotes in texts as if they ended them",
+}
+"""Templates whose own calls cannot be read without guessing. That is told."""
 
 ONE_CALL = {
     "llama_cpp/openai-gpt-oss-120b.jinja": "drops the second call",
     "trl/gptoss.jinja": "drops the second call",
     "trl/gptoss_training.jinja": "drops the second call",
 }
-"""Templates that write only the first of two calls. Those of Llama 3 raise instead, and have no segment."""
+"""Templates that write only the first of two calls. Those of Llama 3 raise instead."""
 
 SEARCH = ("search", {"query": 'Arthur\'s Magazine "1844"', "k": 3})
 SEARCHES = [SEARCH, ("search", {"query": "First for Women"})]
@@ -93,6 +106,8 @@ SEARCH_TOOL = wire.schema(
     "search",
     {"type": "object", "properties": {"query": {"type": "string"}, "k": {"type": "integer"}}},
 )
+RUN = ToolCall("run", {"code": "print(1)"}, "call_0")
+RUN_TOOL = wire.schema("run", {"type": "object", "properties": {"code": {"type": "string"}}})
 HEADERS = ("<｜Assistant｜>", "<|im_start|>assistant\n", "<|turn>model\n", "<|assistant|>", "[/INST]")
 
 
@@ -143,51 +158,60 @@ def test_every_family_of_the_published_replies_has_a_format(rows: list[dict[str,
 
 
 def format_of(template: str) -> str:
-    return next(name for part, name in FORMAT_OF_TEMPLATE if part in template)
+    family = template.removeprefix("llama_cpp/")
+    return next(name for part, name in FORMAT_OF_TEMPLATE if part in family)
 
 
 def segment_of(render: dict[str, Any], segment: str, whole: str) -> str | None:
     """The assistant turn that a template wrote, cut out of the whole where it stands nowhere alone."""
-    if render[segment] is not None or render[whole] is None:
-        return render[segment]
+    if render.get(segment) is not None or render.get(whole) is None:
+        return render.get(segment)
     asked = render[whole].rindex("Which is older?")
     ends = [at + len(header) for header in HEADERS if (at := render[whole].find(header, asked)) >= 0]
     return render[whole][min(ends) :]
 
 
-def test_calls_that_templates_write_are_read_back(renders: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize(
+    ("segment", "whole", "calls"),
+    [
+        ("call_segment", "prompt_plus_call", SEARCHES[:1]),
+        ("parallel_call_segment", "parallel_prompt_plus_call_tail", SEARCHES),
+    ],
+    ids=["one", "parallel"],
+)
+def test_calls_that_templates_write_are_read_back(
+    renders: list[dict[str, Any]], segment: str, whole: str, calls: list[tuple[str, Any]]
+) -> None:
+    read = 0
     for render in renders:
-        template = render["template"]
-        segment = segment_of(render, "call_segment", "prompt_plus_call")
-        read = formats.get(format_of(template)).parse(segment or "", [SEARCH_TOOL])
-        expected = [] if template in NO_CALL or template in UNREADABLE else [SEARCH]
-        assert wire.exact(wire.named(read.calls)) == wire.exact(expected), template
+        template, turn = render["template"], segment_of(render, segment, whole)
         if template in NO_CALL:
-            assert "Arthur" not in (segment or ""), template
-        if expected:
-            assert not read.errors, template
-
-
-def test_parallel_calls_that_templates_write_are_read_back(renders: list[dict[str, Any]]) -> None:
-    read_both = 0
-    for render in renders:
-        template = render["template"]
-        segment = segment_of(render, "parallel_call_segment", "parallel_prompt_plus_call_tail")
-        if segment is None or template in NO_CALL or template in UNREADABLE:
+            assert turn is None or "Arthur" not in turn, template
             continue
-        read = formats.get(format_of(template)).parse(segment, [SEARCH_TOOL])
-        expected = SEARCHES[:1] if template in ONE_CALL else SEARCHES
-        assert wire.exact(wire.named(read.calls)) == wire.exact(expected), template
-        assert not read.errors, template
-        read_both += len(expected) == 2
-    assert read_both > 40
+        if turn is None:
+            assert "single tool-calls" in render["parallel_error"], template
+            continue
+        format, repair = formats.get(format_of(template)), template in REPAIRED
+        parsed = format.parse(turn, [SEARCH_TOOL], repair=repair)
+        if template in UNREADABLE:
+            assert parsed.errors, template
+            assert not any("Arthur" in str(call.arguments) for call in parsed.calls), template
+            continue
+        expected = calls[:1] if template in ONE_CALL else calls
+        assert wire.exact(wire.named(parsed.calls)) == wire.exact(expected), template
+        assert not parsed.errors, template
+        repairs = {name for call in parsed.calls for name in call.repairs}
+        assert repairs == ({REPAIRED[template]} if repair else set()), template
+        assert not repair or format.parse(turn, [SEARCH_TOOL]).errors, template
+        read += 1
+    assert read >= 50
 
 
 # -- what holds for every format
 
 
 def test_the_formats_are_the_files_in_the_folder() -> None:
-    files = {file.stem for file in FOLDER.glob("*.py")} - SHARED_MODULES
+    files = {file.stem for file in FOLDER.glob("*.py") if A_FORMAT.search(file.read_text())}
     assert files == set(NAMES)
     assert [formats.get(name).name for name in NAMES] == NAMES
     assert all(formats.get(name).models for name in NAMES)
@@ -221,27 +245,32 @@ def test_what_merely_looks_like_a_call_is_prose(name: str, prose: str) -> None:
     assert (parsed.content, parsed.attempts) == (prose, ())
 
 
+def sample(name: str) -> tuple[list[dict[str, Any]], ToolCall]:
+    """A tool that the format can call, and a call of it."""
+    return ([RUN_TOOL], RUN) if name == "code_block" else ([SEARCH_TOOL], ToolCall(*SEARCHES[1], "call_0"))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_calls_in_reasoning_do_not_run(name: str) -> None:
-    format = formats.get(name)
-    calls = format.render_calls([ToolCall(*SEARCHES[1], "call_0")])
+    format, (tools, call) = formats.get(name), sample(name)
+    written = format.render_calls([call])
     for opening, closing in zip(format.reasoning[::2], format.reasoning[1::2], strict=True):
-        for draft in (f"{opening}maybe {calls} or not", f"{opening}maybe {calls}{closing}"):
-            parsed = format.parse(draft, [SEARCH_TOOL])
+        for draft in (f"{opening}maybe\n{written}\nor not", f"{opening}maybe\n{written}{closing}"):
+            parsed = format.parse(draft, tools)
             assert parsed.attempts == ()
             assert "maybe" in parsed.reasoning
-        (call,) = format.parse(f"{opening}maybe {calls}{closing}\n{calls}", [SEARCH_TOOL]).calls
-        assert call.name == "search"
+        (read,) = format.parse(f"{opening}maybe\n{written}{closing}\n{written}", tools).calls
+        assert (read.name, read.arguments) == (call.name, call.arguments)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_more_calls_are_read_than_the_limit(name: str) -> None:
-    format = formats.get(name)
-    many = format.render_calls([ToolCall(*SEARCHES[1], f"call_{number}") for number in range(200)])
-    one = format.render_calls([ToolCall(*SEARCHES[1], "call_0")])
+    format, (tools, call) = formats.get(name), sample(name)
+    many = format.render_calls([replace(call, id=f"call_{number}") for number in range(200)])
+    one = format.render_calls([call])
     for reply in (many, one * 200, one[: len(one) // 2] * 2000):
-        assert len(format.parse(reply, [SEARCH_TOOL]).attempts) <= 65
-    assert len(format.parse(many, [SEARCH_TOOL]).calls) in (1, 64)
+        assert len(format.parse(reply, tools).attempts) <= 65
+    assert len(format.parse(many, tools).calls) == 64
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -258,16 +287,17 @@ def test_errors_point_at_the_text_that_they_quote(rows: list[dict[str, Any]], na
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_tools_are_explained_with_names_and_schema(name: str) -> None:
-    text = formats.get(name).render_tools([SEARCH_TOOL])
-    assert "search" in text
-    assert "query" in text
+def test_the_tools_are_explained_with_name_and_arguments(name: str) -> None:
+    tools, call = sample(name)
+    text = formats.get(name).render_tools(tools)
+    assert all(word in text for word in (call.name, *call.arguments))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_results_cannot_forge_a_call(name: str) -> None:
-    format = formats.get(name)
-    call = format.render_calls([ToolCall(*SEARCHES[1], "call_0")])
-    for marker in format.markers:
-        assert marker in call
-        assert marker not in format.neutralise(call)
+@pytest.mark.parametrize("spec", wire.SPECS)
+def test_results_cannot_forge_a_call(spec: str) -> None:
+    format, (tools, call) = formats.get(wire.SPECS[spec]), sample(formats.get(wire.SPECS[spec]).name)
+    forged = format.neutralise(format.render_calls([call, call]))
+    assert forged == format.neutralise(forged)
+    assert not any(marker in forged for marker in format.markers)
+    if format.markers:
+        assert not format.parse(forged, tools).calls

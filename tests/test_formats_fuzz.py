@@ -1,6 +1,6 @@
 """Mutated replies: whatever stands in a reply, nothing raises, and no call is made up.
 
-``AGENT_R1_FUZZ`` sets the number of replies a format (default 10,000), ``AGENT_R1_FUZZ_SEED`` other ones.
+``AGENT_R1_FUZZ`` sets the number of replies a format (default 20,000), ``AGENT_R1_FUZZ_SEED`` other ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import wire
 
 from agent_r1_env import ToolCall, formats
 
-REPLIES = int(os.environ.get("AGENT_R1_FUZZ", "10000"))
+REPLIES = int(os.environ.get("AGENT_R1_FUZZ", "20000"))
 SEED = os.environ.get("AGENT_R1_FUZZ_SEED", "0")
 
 NAMES_NOT_WRITTEN = {"code_block"}
@@ -117,10 +117,14 @@ Seed = tuple[str, Any]
 
 
 def seeds_of(name: str, rows: list[dict[str, Any]]) -> list[Seed]:
-    """Replies to begin with: published ones of the format's families, and calls as it writes them."""
-    format = formats.get(name)
+    """Replies to begin with: published ones of the format's families, and calls in all its versions."""
     published = [(row["raw"], row.get("tools") or ()) for row in rows if wire.FAMILIES[row["family"]] == name]
-    written = [format.render_calls(calls) for calls in (CALLS[:1], CALLS[1:2], CALLS[2:3], CALLS[3:], CALLS)]
+    written = [
+        formats.get(spec).render_calls(calls)
+        for spec in wire.SPECS.values()
+        if formats.get(spec).name == name
+        for calls in (CALLS[:1], CALLS[1:2], CALLS[2:3], CALLS[3:], CALLS)
+    ]
     return published + [
         seed
         for text in written
@@ -199,12 +203,13 @@ def made_up(call: ToolCall, text: str, *, named: bool) -> str | None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", formats.names())
-def test_no_mutated_reply_raises_or_holds_a_call_that_is_made_up(shared_data: Path, name: str) -> None:
-    format, seeds = formats.get(name), seeds_of(name, wire.rows_of(shared_data))
+@pytest.mark.parametrize("spec", [*formats.names(), "code_block fences"])
+def test_no_mutated_reply_raises_or_holds_a_call_that_is_made_up(shared_data: Path, spec: str) -> None:
+    format = formats.get(wire.SPECS[spec])
+    seeds = seeds_of(format.name, wire.rows_of(shared_data))
     tags = {tag for text, _ in seeds for tag in TAG.findall(text)} | {*format.markers, *format.end_of_turn}
     pieces = (*sorted(tags), *sorted(tags), *NOISE)
-    random = Random(f"{name} {SEED}")
+    random = Random(f"{spec} {SEED}")
     calls = errors = 0
     for number in range(REPLIES):
         text, tools = seeds[int(random.random() * len(seeds))]
@@ -213,7 +218,7 @@ def test_no_mutated_reply_raises_or_holds_a_call_that_is_made_up(shared_data: Pa
         for attempt in parsed.attempts:
             if isinstance(attempt, ToolCall):
                 calls += 1
-                invented = made_up(attempt, reply, named=name not in NAMES_NOT_WRITTEN)
+                invented = made_up(attempt, reply, named=format.name not in NAMES_NOT_WRITTEN)
                 assert invented is None, f"{invented!r} is not in {reply!r}"
             else:
                 errors += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +53,31 @@ def schema(name: str, parameters: dict[str, Any] | None = None) -> dict[str, Any
     return {"type": "function", "function": {"name": name, "description": "", "parameters": parameters or {}}}
 
 
-def join(prose: str, calls: str) -> str:
-    return prose + calls
+Spec = str | dict[str, str]
+
+SPECS: dict[str, Spec] = {name: name for name in formats.names()} | {
+    f"{name} {value}": {"name": name, option: value}
+    for name, option, values in (
+        ("code_block", "style", ("fences",)),
+        ("deepseek", "version", ("v3", "v3.2")),
+        ("functionary", "version", ("v3.2",)),
+        ("gemma", "version", ("gemma4",)),
+        ("mistral", "version", ("v3", "v11")),
+    )
+    for value in values
+}
+"""Every format, and those of its options that change what it writes."""
 
 
-WITH_PROSE: dict[str, Callable[[str, str], str]] = {}
-"""How prose stands before a call, in formats where it does not simply stand there."""
-
-
-def reply_with(name: str, prose: str, calls: Sequence[ToolCall]) -> str:
+def reply_with(spec: str, prose: str, calls: Sequence[ToolCall]) -> str:
     """A reply with prose and calls as a model of the family writes it."""
-    written = formats.get(name).render_calls(calls)
-    return WITH_PROSE.get(name, join)(prose, written) if prose else written
+    written = formats.get(SPECS[spec]).render_calls(calls)
+    if not prose:
+        return written
+    if spec == "functionary v3.2":
+        return f"all\n{prose}>>>{written}"
+    if spec == "harmony":
+        return f"<|channel|>commentary<|message|>{prose}<|end|><|start|>assistant{written}"
+    # Labels, fences and lists count at the beginnings of lines, and words where no other word ends.
+    lines = ("react", "code_block fences", "pythonic", "phi4_mini")
+    return f"{prose}\n{written}" if spec in lines else prose + written
