@@ -15,15 +15,18 @@ from agent_r1_env.errors import (
     CatalogError,
     DataError,
     MissingExtra,
+    RateLimited,
     RecipeError,
     ToolError,
+    TransientError,
     UnknownName,
 )
-from agent_r1_env.messages import CallError, CallFault, Message, Reply, ToolCall, ToolResult
+from agent_r1_env.messages import CallError, CallFault, FailureKind, Message, Reply, ToolCall, ToolResult
 from agent_r1_env.reward import Outcome
+from agent_r1_env.signature import Hidden
 from agent_r1_env.spaces import UnicodeText
 from agent_r1_env.task import Paragraph, SyntheticDataWarning, Task, TaskSet
-from agent_r1_env.tool import Tool, tool
+from agent_r1_env.tool import Tool, ToolOutput, tool
 from agent_r1_env.toolbox import Toolbox
 
 __all__ = [
@@ -33,10 +36,13 @@ __all__ = [
     "CallFault",
     "CatalogError",
     "DataError",
+    "FailureKind",
+    "Hidden",
     "Message",
     "MissingExtra",
     "Outcome",
     "Paragraph",
+    "RateLimited",
     "RecipeError",
     "Reply",
     "StopReason",
@@ -47,8 +53,10 @@ __all__ = [
     "ToolCall",
     "ToolEnv",
     "ToolError",
+    "ToolOutput",
     "ToolResult",
     "Toolbox",
+    "TransientError",
     "UnicodeText",
     "UnknownName",
     "register",

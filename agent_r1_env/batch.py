@@ -122,7 +122,7 @@ def summary(episodes: Sequence[dict[str, Any]], rows: int) -> dict[str, float]:
     for stop, count in Counter(e["stop"] for e in episodes).items():
         result[f"stop/{stop}"] = count / len(episodes)
     for name in sorted({name for e in episodes for name in e["metrics"]}):
-        result[name] = fmean(e["metrics"][name] for e in episodes if name in e["metrics"])
+        result[name] = fmean(e["metrics"].get(name, 0.0) for e in episodes)
     return result
 
 

@@ -6,6 +6,7 @@ the next prompt. Nothing that a model writes raises: it becomes an observation o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,13 +16,13 @@ import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
 from agent_r1_env import context as contexts
-from agent_r1_env import formats, prompt, reward
-from agent_r1_env.errors import look_up, unknown_name
-from agent_r1_env.messages import INVALID_CALLS, CallError, Message, ToolCall, ToolResult
+from agent_r1_env import formats, prompt, reward, traffic
+from agent_r1_env.errors import look_up, missing_extra, unknown_name
+from agent_r1_env.messages import INVALID_CALLS, CallError, FailureKind, Message, ToolCall, ToolResult
 from agent_r1_env.spaces import UnicodeText
 from agent_r1_env.task import Task, TaskSet
 from agent_r1_env.tool import Tool
-from agent_r1_env.toolbox import Toolbox
+from agent_r1_env.toolbox import Session, Toolbox
 
 StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 
@@ -45,6 +46,9 @@ class StopReason(StrEnum):
     ERROR = "error"
     """Something outside the model's doing failed."""
 
+
+_EARNED = "tools"
+"""The reward term that holds what the tools say their calls are worth."""
 
 _TRUNCATIONS = [reason.value for reason in StopReason if reason is not StopReason.ANSWER]
 
@@ -78,12 +82,16 @@ class ToolEnv(gym.Env[str, str]):
         metrics: terms reported in ``info["metrics"]`` at the end, unweighted.
         context: name of the context policy.
         chat_template: Jinja template of the text observation; ChatML by default.
+        tokenizer: counts the tokens of results, for tools with ``max_result_tokens``: a folder, a name on
+            the Hugging Face Hub, or anything with ``encode``.
+        tool_traffic: ``{"record": FILE}`` notes every call and its result, ``{"replay": FILE}`` takes them
+            from there and runs no tool.
 
     Observations are whole prompts, ready for the model; after the end, the finished conversation.
     ``info`` holds ``messages`` and ``tools`` (what the prompt was rendered from), ``task_id``,
-    ``calls`` (one record for each call of this step), ``reward_terms`` (which sum to this step's
-    reward), ``stop_reason`` (None while the episode runs) and, once it is over, ``answer`` and
-    ``metrics``. The right answer is in none of them.
+    ``calls`` (one record for each call of this step: arguments, result, failure, times, reward),
+    ``reward_terms`` (which sum to this step's reward), ``stop_reason`` (None while the episode runs)
+    and, once it is over, ``answer`` and ``metrics``. The right answer is in none of them.
     """
 
     # A turn has no natural pace; Gymnasium asks for a number all the same.
@@ -104,6 +112,8 @@ class ToolEnv(gym.Env[str, str]):
         terms: Mapping[str, reward.Term] | None = None,
         context: str = "append",
         chat_template: str | None = None,
+        tokenizer: Any = None,
+        tool_traffic: Mapping[str, str] | None = None,
         render_mode: str | None = None,
     ) -> None:
         if max_steps < 1:
@@ -111,7 +121,12 @@ class ToolEnv(gym.Env[str, str]):
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise unknown_name("render mode", render_mode, self.metadata["render_modes"])
         self.tasks = tasks
-        self.toolbox = Toolbox(tools)
+        self.toolbox = Toolbox(
+            tools,
+            tokenizer=_tokenizer(tokenizer),
+            traffic=traffic.opened(tool_traffic) if tool_traffic else None,
+        )
+        self._draws = any("rng" in tool.hidden for tool in tools)
         self.format = formats.get(format)
         self.repair = repair
         self.system = system
@@ -151,7 +166,11 @@ class ToolEnv(gym.Env[str, str]):
         self.task = self._choose(options or {})
         self.history = [Message("system", self.system)] if self.system else []
         self.history.append(Message("user", self.task.question))
-        self.steps = self._calls = self._invalid_calls = self._repaired_calls = 0
+        self.steps = self._calls = self._repaired_calls = 0
+        self._failures: Counter[FailureKind] = Counter()
+        # Drawn only where a tool asks for it, so that the choice of tasks does not depend on the tools.
+        seed = int(self.np_random.integers(1 << 62)) if self._draws else 0
+        self.toolbox.begin(Session(self.task, seed))
         self.answer: str | None = None
         self._running = True
         return self._view([], {}, None)
@@ -241,7 +260,9 @@ class ToolEnv(gym.Env[str, str]):
         for position, result in enumerate(results):
             # The format's own words hold tags on purpose: they show the model how a call is written.
             content = (
-                result.content if result.error == "malformed" else self.format.neutralise(result.content)
+                result.content
+                if result.error == FailureKind.MALFORMED_CALL
+                else self.format.neutralise(result.content)
             )
             if reading.unheard and position == len(results) - 1:
                 content += (
@@ -249,25 +270,32 @@ class ToolEnv(gym.Env[str, str]):
                 )
             self.history.append(Message("tool", content, result.call_id, result.name or None))
         self._calls += len(results)
-        self._invalid_calls += sum(result.error in INVALID_CALLS for result in results)
+        self._failures.update(result.error for result in results if result.error is not None)
         records = [_record(result) for result in results]
+        earned = sum(result.reward for result in results)
         stop = reading.stop
+        if (given := next((each.answer for each in results if each.answer is not None), None)) is not None:
+            self.answer, stop = given, StopReason.ANSWER
         if stop is None and self.steps >= self.max_steps:
             stop = StopReason.MAX_STEPS
         if stop is not None:
-            return self._end(stop, records)
-        observation, info = self._view(records, {}, None)
-        return observation, 0.0, False, False, info
+            return self._end(stop, records, earned)
+        observation, info = self._view(records, {_EARNED: earned} if earned else {}, None)
+        return observation, float(earned), False, False, info
 
-    def _end(self, stop: StopReason, records: list[dict[str, Any]]) -> StepResult:
+    def _end(self, stop: StopReason, records: list[dict[str, Any]], earned: float = 0.0) -> StepResult:
         self._running = False
+        self.toolbox.end()
         values = self._score()
         terms = {name: weight * values[name] for name, weight in self._weights.items()}
+        if earned:
+            terms[_EARNED] = earned
         observation, info = self._view(records, terms, stop)
         info["answer"] = self.answer
         info["metrics"] = {name: values[name] for name in self._metrics} | {
             "tool_calls": self._calls,
             "invalid_calls": self._invalid_calls,
+            **{f"calls/{kind}": count for kind, count in self._failures.items()},
             "repaired_calls": self._repaired_calls,
             "steps": self.steps,
         }
@@ -286,6 +314,10 @@ class ToolEnv(gym.Env[str, str]):
         tagged, _ = self._find_answer(parsed.answer)  # a model that was told of both forms writes both
         answer = tagged or parsed.answer.strip()
         return (answer, "") if answer else (None, f"error: the answer is empty; {self._how_to_go_on()}")
+
+    @property
+    def _invalid_calls(self) -> int:
+        return sum(count for kind, count in self._failures.items() if kind in INVALID_CALLS)
 
     def _find_answer(self, content: str) -> tuple[str | None, str]:
         """The last answer in the reply, or None and a hint for the model."""
@@ -352,8 +384,25 @@ def _record(result: ToolResult) -> dict[str, Any]:
     return {
         "id": result.call_id,
         "name": result.name,
+        "arguments": None if result.arguments is None else dict(result.arguments),
+        "result": result.content,
         "ok": result.ok,
-        "error": result.error,
+        "error": None if result.error is None else str(result.error),
+        "attempts": result.attempts,
         "seconds": result.seconds,
+        "queued": result.queued,
+        "cached": result.cached,
         "cut": result.cut,
+        "reward": result.reward,
     }
+
+
+def _tokenizer(given: Any) -> Any:
+    """The tokenizer that a name stands for; anything else is one already."""
+    if not isinstance(given, str):
+        return given
+    try:
+        from transformers import AutoTokenizer
+    except ModuleNotFoundError as error:
+        raise missing_extra("transformers", "train") from error
+    return AutoTokenizer.from_pretrained(given)

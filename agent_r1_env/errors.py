@@ -13,7 +13,9 @@ AgentR1Error
 │   └── PromptTooLong (ValueError)   the prompt leaves no room for a reply
 ├── DriftError (RuntimeError)        what would be trained on is not what was sampled
 └── ToolError (RuntimeError)         raised by a tool; its text becomes the model's observation
-    └── ArgumentError (ValueError)   the arguments do not fit the tool's schema
+    ├── ArgumentError (ValueError)   the arguments do not fit the tool's schema
+    └── TransientError               it may go better the next time; the call is tried again
+        └── RateLimited              a service asks to be called less often
 
 What a model writes raises none of these from ``ToolEnv.step``: there, it becomes an observation.
 """
@@ -111,6 +113,22 @@ class ToolError(AgentR1Error, RuntimeError):
 
 class ArgumentError(ToolError, ValueError):
     """The arguments of a call do not fit the tool's schema; the text is for the model."""
+
+
+class TransientError(ToolError):
+    """Raise this in a tool for a failure that may pass: the call is tried again as its ``retries`` say.
+
+    Attributes:
+        after: seconds to wait first, where whoever failed said so.
+    """
+
+    def __init__(self, message: str = "", *, after: float | None = None) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class RateLimited(TransientError):
+    """A service asks to be called less often."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

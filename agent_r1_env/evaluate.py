@@ -214,7 +214,8 @@ def summarise(
     in_order = sorted(episodes, key=lambda episode: episode.group)  # they ended in any order
     counted = [facts(episode) for episode in in_order if not episode.failed]
     replies, calls = sum(e["steps"] for e in counted), sum(e["calls"] for e in counted)
-    names = counted[0]["metrics"] if counted else ()
+    # A kind of failure is counted in the episodes where it occurred.
+    names = dict.fromkeys(name for e in counted for name in e["metrics"])
     return Evaluation(
         env_id=env_id,
         policy=policy,
@@ -224,7 +225,7 @@ def summarise(
         failed=len(episodes) - len(counted),
         seed=seed,
         reward=interval([e["reward"] for e in counted]),
-        metrics={name: _metric(name, [e["metrics"][name] for e in counted]) for name in names},
+        metrics={name: _metric(name, [e["metrics"].get(name, 0.0) for e in counted]) for name in names},
         tool_call_rate=sum(e["calling"] for e in counted) / max(1, replies),
         invalid_call_rate=sum(e["invalid"] for e in counted) / max(1, calls),
         stop_reasons=dict(Counter(e["stop"] for e in counted).most_common()),

@@ -27,6 +27,8 @@ _OPTIONS = (
     "repair",
     "rewards",
     "system",
+    "tokenizer",
+    "tool_traffic",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
@@ -9,7 +10,31 @@ from typing import Any, Literal
 Role = Literal["system", "user", "assistant", "tool"]
 FinishReason = Literal["stop", "length"]
 
-INVALID_CALLS = frozenset({"malformed", "unknown_tool", "invalid_arguments"})
+
+class FailureKind(StrEnum):
+    """Why a call gave no proper result."""
+
+    MALFORMED_CALL = "malformed_call"
+    """The format could not read the attempt."""
+    UNKNOWN_TOOL = "unknown_tool"
+    """There is no tool of that name."""
+    INVALID_ARGUMENTS = "invalid_arguments"
+    """The arguments do not fit the tool's schema."""
+    TOO_MANY_CALLS = "too_many_calls"
+    """The reply held more calls than are run."""
+    TIMEOUT = "timeout"
+    """The tool did not finish in its time, or earlier calls of it still hang."""
+    TOOL_ERROR = "tool_error"
+    """The tool raised."""
+    RATE_LIMITED = "rate_limited"
+    """The tool's turn would have come too late, or a service refused for its limit."""
+    NOT_RECORDED = "not_recorded"
+    """A replayed run asked for a call that the recording does not hold."""
+
+
+INVALID_CALLS = frozenset(
+    {FailureKind.MALFORMED_CALL, FailureKind.UNKNOWN_TOOL, FailureKind.INVALID_ARGUMENTS}
+)
 """The kinds of failure that are the model's doing: the call itself was wrong."""
 
 
@@ -99,19 +124,30 @@ class ToolResult:
     Attributes:
         content: the text that the model reads.
         ok: False when the call did not run to its end.
-        error: the kind of failure: "malformed", "unknown_tool", "invalid_arguments", "too_many_calls",
-            "timeout" or "raised".
-        seconds: wall time of the tool itself.
+        error: the kind of failure, or None.
+        seconds: wall time of the tool itself, in its last attempt.
         cut: how many characters of the result were left out.
+        arguments: what the tool was run with, defaults included; None if it never ran.
+        attempts: how often the tool was run; 0 if it never was.
+        queued: seconds that the call waited for its turn.
+        cached: the result was taken from the cache.
+        reward: what the tool says that this call is worth.
+        answer: the final answer, if the call gave one; then the episode is over.
     """
 
     call_id: str
     name: str
     content: str
     ok: bool = True
-    error: str | None = None
+    error: FailureKind | None = None
     seconds: float = 0.0
     cut: int = 0
+    arguments: Mapping[str, Any] | None = None
+    attempts: int = 0
+    queued: float = 0.0
+    cached: bool = False
+    reward: float = 0.0
+    answer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

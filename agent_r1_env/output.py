@@ -6,10 +6,11 @@ import dataclasses
 import json
 import re
 from collections.abc import Set
-from typing import Any
+from typing import Any, NamedTuple
 
 # Control characters other than tab and line ends, and surrogates, which no encoding can carry.
 _UNSAFE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_LONGEST_TOKEN = 128
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -18,12 +19,40 @@ def safe(text: str) -> str:
     return _UNSAFE.sub(_REPLACEMENT, text)
 
 
-def shortened(text: str, max_chars: int) -> tuple[str, int]:
-    """The safe beginning of ``text``, with a notice if it is cut, and how many characters were cut."""
-    cut = max(0, len(text) - max_chars)
-    if not cut:
-        return safe(text), 0
-    return f"{safe(text[:max_chars])}\n[... {cut} more characters cut]", cut
+class Cut(NamedTuple):
+    """A text made safe, and how many characters were left out of it."""
+
+    text: str
+    characters: int = 0
+
+
+def shortened(text: str, max_chars: int, max_tokens: int | None = None, tokenizer: Any = None) -> Cut:
+    """The safe beginning of ``text``, with a notice of how much is missing if it is cut.
+
+    Args:
+        max_tokens: of the beginning, counted by ``tokenizer.encode``; None: count no tokens.
+    """
+    kept = safe(text[:max_chars])
+    if max_tokens is not None:
+        kept = _within(kept, max_tokens, tokenizer)
+    cut = len(text) - len(kept)
+    return Cut(f"{kept}\n[... {cut} more characters cut]", cut) if cut else Cut(kept)
+
+
+def _within(text: str, max_tokens: int, tokenizer: Any) -> str:
+    """The longest beginning of ``text`` of at most that many tokens."""
+    # No token is longer than this, so that a flood is not tokenised whole.
+    text = text[: max_tokens * _LONGEST_TOKEN]
+    if len(tokenizer.encode(text, add_special_tokens=False)) <= max_tokens:
+        return text
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if len(tokenizer.encode(text[:middle], add_special_tokens=False)) <= max_tokens:
+            low = middle
+        else:
+            high = middle - 1
+    return text[:low]
 
 
 def as_text(value: Any) -> str:

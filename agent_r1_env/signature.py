@@ -6,7 +6,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from agent_r1_env.errors import AgentR1Error
 
@@ -24,6 +24,22 @@ _PLAIN: dict[Any, dict[str, Any]] = {
     dict: {"type": "object"},
     Mapping: {"type": "object"},
 }
+HIDDEN = ("state", "task", "rng")
+"""Arguments that an environment fills in where a function asks for them."""
+
+
+class _Mark:
+    """What tells a hidden argument from one that a model gives."""
+
+
+_T = TypeVar("_T")
+Hidden = Annotated[_T, _Mark]
+"""Marks an argument that a model never sees: ``def draw(n: int, rng: Hidden[np.random.Generator])``.
+
+``state`` is a dict that lives as long as the episode, ``task`` the task with its right answers, and ``rng`` a
+generator that is seeded by episode and call.
+"""
+
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -51,7 +67,7 @@ def describe(
     properties: dict[str, Any] = {}
     required = []
     for name, parameter in _by_name(function, method).items():
-        if name in given:
+        if name in given or _Mark in get_args(hints.get(name)):
             continue
         if name not in hints:
             raise SignatureFault(f"argument {name!r} of {_name(function)} has no annotation")
@@ -67,6 +83,33 @@ def describe(
             schema = _with_default(schema, parameter.default)
         properties[name] = schema
     return {"type": "object", "properties": properties, "required": required}
+
+
+def hidden_of(
+    function: Callable[..., Any], parameters: Mapping[str, Any] | None = None, *, method: bool = False
+) -> tuple[str, ...]:
+    """The arguments that the environment fills in: those marked ``Hidden``.
+
+    Args:
+        parameters: a schema declared beside the function; arguments of these names that it doesn't know are
+            hidden, too.
+
+    Raises:
+        SignatureFault: one is marked whose name the environment doesn't know.
+    """
+    declared = None if parameters is None else parameters.get("properties", {})
+    hints = _hints(function)
+    hidden = []
+    for name in _by_name(function, method):
+        marked = _Mark in get_args(hints.get(name))
+        if marked and name not in HIDDEN:
+            raise SignatureFault(
+                f"argument {name!r} of {_name(function)} is hidden, but an environment only knows "
+                f"{', '.join(HIDDEN)}"
+            )
+        if marked or (declared is not None and name in HIDDEN and name not in declared):
+            hidden.append(name)
+    return tuple(hidden)
 
 
 def description_of(function: Callable[..., Any]) -> str:

@@ -8,13 +8,31 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from agent_r1_env.arguments import ArgumentChecker
+from agent_r1_env.limits import Caching, Gate, Rate, Retries, gate
+from agent_r1_env.messages import ToolResult
 from agent_r1_env.parameters import check_parameters
-from agent_r1_env.signature import describe, description_of
+from agent_r1_env.signature import describe, description_of, hidden_of
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+Reward = float | Mapping[str, float] | Callable[[ToolResult], float]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """What a tool may return in place of a bare value, to say more than the text.
+
+    Attributes:
+        content: what the model reads, as text or data.
+        reward: what this call is worth, besides what the tool's ``reward`` says.
+        answer: the final answer; it ends the episode.
+    """
+
+    content: Any
+    reward: float = 0.0
+    answer: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +47,25 @@ class Tool:
         parameters: JSON Schema 2020-12 of the arguments, an object; shown to the model as it stands.
             An argument that it doesn't name is refused unless it says ``additionalProperties``.
         run: called with the arguments by name, possibly from several threads at once. What it returns
-            is shown to the model as text. Raise ``ToolError`` to tell the model why a call failed.
+            is shown to the model as text; see ``ToolOutput``. Raise ``ToolError`` to tell the model why a
+            call failed, ``TransientError`` if it may go better the next time.
             A coroutine function runs on an event loop of its own and must not block it.
-        timeout: seconds that one call may take.
-        max_chars: longer results are cut, with a notice.
+        timeout: seconds that one attempt at a call may take.
+        max_result_chars: longer results are cut, with a notice.
+        max_result_tokens: the same in tokens, where the environment has a tokenizer.
         close: called once when the environment that owns the tool is closed.
+        retries: what happens after a ``TransientError``.
+        concurrency: calls that may run at the same time in the whole process; None: any number.
+        rate_limit: calls that may begin in a time, in the whole process.
+        cache: keep results, by arguments and ``version``; for tools that always answer alike.
+        reward: what a call is worth: a number for each that went well, a mapping from "ok" and failure kinds
+            to numbers, or a function of the ``ToolResult``.
+        hidden: arguments of ``run`` that the environment fills in: "state", "task", "rng".
+        secrets: arguments of ``run`` that are filled in and never shown or recorded.
+        begin: called at the beginning of each episode; what it returns takes the place of ``run``, and is
+            closed by its own ``close`` at the end.
+        version: of the tool's behaviour; part of the key of cached and recorded results.
+        owner: what identifies the tool in this process. Tools of the same owner share limits and cache.
     """
 
     name: str
@@ -41,16 +73,33 @@ class Tool:
     parameters: dict[str, Any]
     run: Callable[..., Any]
     timeout: float = 30.0
-    max_chars: int = 8000
+    max_result_chars: int = 8000
+    max_result_tokens: int | None = None
     close: Callable[[], Any] | None = field(default=None)
+    retries: Retries = Retries()
+    concurrency: int | None = None
+    rate_limit: Rate | None = None
+    cache: Caching | None = None
+    reward: Reward | None = None
+    hidden: tuple[str, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    begin: Callable[[], Callable[..., Any]] | None = None
+    version: str = ""
+    owner: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or NAME.fullmatch(self.name) is None:
             raise ValueError(f"a tool's name has 1 to 64 letters, digits, '_' and '-', got {self.name!r}")
         if not (math.isfinite(self.timeout) and self.timeout > 0):
             raise ValueError(f"the timeout of {self.name} must be positive and finite, got {self.timeout!r}")
-        if self.max_chars <= 0:
-            raise ValueError(f"max_chars of {self.name} must be positive, got {self.max_chars!r}")
+        for limit in ("max_result_chars", "max_result_tokens", "concurrency"):
+            value = getattr(self, limit)
+            if value is not None and value <= 0:
+                raise ValueError(f"{limit} of {self.name} must be positive, got {value!r}")
+        if self.cache is not None and self.hidden:
+            raise ValueError(
+                f"{self.name} takes {self.hidden[0]!r}, so its results cannot be cached by arguments"
+            )
         check_parameters(self.parameters)
         # A copy: what is checked stays what is shown, whatever the caller does with theirs.
         object.__setattr__(self, "parameters", copy.deepcopy(self.parameters))
@@ -75,12 +124,40 @@ class Tool:
         return self._checker.check(arguments)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function behind the tool directly: no validation, no timeout."""
+        """Call the function behind the tool directly: no validation, no timeout, nothing filled in."""
         return self.run(*args, **kwargs)
+
+    @functools.cached_property
+    def limits(self) -> Gate | None:
+        """What every call has to pass, shared by all tools of this owner; None if there is nothing."""
+        if (
+            self.concurrency is None
+            and self.rate_limit is None
+            and self.cache is None
+            and not self.retries.times
+        ):
+            return None
+        return gate(self.owner, concurrency=self.concurrency, rate=self.rate_limit, caching=self.cache)
 
     @functools.cached_property
     def _checker(self) -> ArgumentChecker:
         return ArgumentChecker(self.name, self.parameters)
+
+
+class ToolOptions(TypedDict, total=False):
+    """The attributes of ``Tool`` that ``@tool`` takes; see there."""
+
+    timeout: float
+    max_result_chars: int
+    max_result_tokens: int | None
+    close: Callable[[], Any] | None
+    retries: Retries
+    concurrency: int | None
+    rate_limit: Rate | None
+    cache: Caching | None
+    reward: Reward | None
+    secrets: Mapping[str, str]
+    version: str
 
 
 @overload
@@ -93,8 +170,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     parameters: dict[str, Any] | None = None,
-    timeout: float = 30.0,
-    max_chars: int = 8000,
+    **options: Unpack[ToolOptions],
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -105,8 +181,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     parameters: dict[str, Any] | None = None,
-    timeout: float = 30.0,
-    max_chars: int = 8000,
+    **options: Unpack[ToolOptions],
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function, its schema from annotations, defaults and docstring.
 
@@ -120,6 +195,9 @@ def tool(
                 city: City name, for example "Bergen".
             \"\"\"
 
+    Args:
+        options: other attributes of ``Tool``.
+
     Raises:
         SignatureFault: an argument has no annotation, or one that JSON cannot express.
     """
@@ -128,10 +206,12 @@ def tool(
         return Tool(
             name=name or function.__name__,
             description=description_of(function) if description is None else description,
-            parameters=describe(function) if parameters is None else parameters,
+            parameters=describe(function, given=options.get("secrets", ()))
+            if parameters is None
+            else parameters,
             run=function,
-            timeout=timeout,
-            max_chars=max_chars,
+            hidden=hidden_of(function, parameters),
+            **options,
         )
 
     return make if function is None else make(function)

@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import time
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from agent_r1_env import workers
-from agent_r1_env.errors import ArgumentError, ToolError, nearest
-from agent_r1_env.messages import CallError, ToolCall, ToolResult
-from agent_r1_env.output import as_text, safe, shortened
+from agent_r1_env.errors import ArgumentError, nearest
+from agent_r1_env.messages import CallError, FailureKind, ToolCall, ToolResult
+from agent_r1_env.output import as_text
+from agent_r1_env.running import Call, Governed, Running, Traffic, begin, refused, told
 from agent_r1_env.tool import Tool
 
 logger = logging.getLogger(__name__)
@@ -26,27 +28,83 @@ MAX_CALLS = 64
 """Calls of one reply that are run; the model is told of those that are not."""
 
 
+@dataclass
+class Session:
+    """What the tools of one episode share and the model never sees.
+
+    Attributes:
+        task: the task, with its right answers.
+        seed: every call gets a random generator of its own, made of this and its number in the episode.
+        state: for the tools to keep things in, from one call to the next.
+        calls: how many calls were started.
+    """
+
+    task: Any = None
+    seed: int = 0
+    state: dict[str, Any] = field(default_factory=dict)
+    calls: int = 0
+
+    @property
+    def name(self) -> str:
+        """What recordings know the episode by."""
+        return str(getattr(self.task, "id", ""))
+
+    def filled(self, names: Sequence[str]) -> dict[str, Any]:
+        """The hidden arguments of the next call."""
+        made: dict[str, Callable[[], Any]] = {
+            "state": lambda: self.state,
+            "task": lambda: self.task,
+            "rng": lambda: np.random.default_rng([self.seed, self.calls]),
+        }
+        return {name: made[name]() for name in names}
+
+
 class Toolbox:
     """The tools of one environment, by name.
 
     Raises on construction:
-        ValueError: two tools have the same name, or names that differ in case alone.
+        ValueError: two tools have the same name, or names that differ in case alone; or one cuts its results
+            in tokens and there is no tokenizer.
     """
 
-    def __init__(self, tools: Sequence[Tool] = (), *, max_calls: int = MAX_CALLS) -> None:
+    def __init__(
+        self,
+        tools: Sequence[Tool] = (),
+        *,
+        max_calls: int = MAX_CALLS,
+        tokenizer: Any = None,
+        traffic: Traffic | None = None,
+    ) -> None:
         self.tools: dict[str, Tool] = {}
         self.max_calls = max_calls
+        self.tokenizer = tokenizer
+        self.traffic = traffic
+        self.session = Session()
         for tool in tools:
             twin = next((name for name in self.tools if name.lower() == tool.name.lower()), None)
             if twin is not None:
                 raise ValueError(f"two tools are named {twin!r} and {tool.name!r}; rename one")
+            if tool.max_result_tokens is not None and tokenizer is None:
+                raise ValueError(f"{tool.name} has max_result_tokens, so the environment needs a tokenizer")
             self.tools[tool.name] = tool
+        self._runs: dict[str, Callable[..., Any]] = {}
         self._closed = False
 
     @functools.cached_property
     def schemas(self) -> list[dict[str, Any]]:
         """The tools as chat templates and OpenAI-compatible servers expect them, in order."""
         return [tool.schema() for tool in self.tools.values()]
+
+    def begin(self, session: Session) -> None:
+        """Begin an episode: what tools kept of the last one is closed and forgotten."""
+        self.end()
+        self.session = session
+
+    def end(self) -> None:
+        """End the episode: close what tools began for it. Idempotent."""
+        ending = [(self.tools[name], getattr(run, "close", None)) for name, run in self._runs.items()]
+        self._runs = {}
+        _close((tool, close) for tool, close in ending if close is not None)
 
     def run(self, calls: Sequence[ToolCall | CallError]) -> list[ToolResult]:
         """Run the calls of one reply and wait for them.
@@ -74,38 +132,53 @@ class Toolbox:
         if self._closed:
             return
         self._closed = True
-        closing = [
-            (tool, workers.start(tool.close, {}, as_text)) for tool in self.tools.values() if tool.close
-        ]
-        for tool, future in closing:
-            try:
-                failure = future.result(tool.timeout).failure
-            except TimeoutError:
-                failure = TimeoutError(f"not closed within {tool.timeout:g} s")
-            if failure is not None:
-                logger.warning("tool %r failed to close: %s", tool.name, _told(failure))
+        self.end()
+        _close((tool, tool.close) for tool in self.tools.values() if tool.close is not None)
 
-    def _start(self, call: ToolCall | CallError, index: int) -> _Running | ToolResult:
+    def _start(self, call: ToolCall | CallError, index: int) -> Running | Governed | ToolResult:
         name = "" if isinstance(call, CallError) else call.name
         if index >= self.max_calls:
             text = f"not run: only the first {self.max_calls} calls of one reply are"
-            return _refused(call.id, name, "too_many_calls", text)
+            return refused(call.id, name, FailureKind.TOO_MANY_CALLS, text)
         if isinstance(call, CallError):
-            return _refused(call.id, name, "malformed", call.message)
+            return refused(call.id, name, FailureKind.MALFORMED_CALL, call.message)
         tool = self.tools.get(name)
         if tool is None:
-            return _refused(call.id, name, "unknown_tool", self._unknown(name))
+            return refused(call.id, name, FailureKind.UNKNOWN_TOOL, self._unknown(name))
         try:
             arguments = tool.validate(call.arguments)
         except ArgumentError as refusal:
-            return _refused(call.id, name, "invalid_arguments", str(refusal))
-        if (hung := workers.hanging(tool.run)) >= workers.MAX_HANGING:
-            text = f"{tool.name} does not answer; {hung} earlier calls of it still run"
-            return _refused(call.id, name, "timeout", text)
+            return refused(call.id, name, FailureKind.INVALID_ARGUMENTS, str(refusal))
         try:
-            return _Running(tool, call.id, workers.start(tool.run, arguments, as_text))
-        except RuntimeError as failure:  # the system gives no more threads
-            return _refused(call.id, name, "raised", f"{tool.name} could not be started: {failure}")
+            return begin(
+                Call(
+                    tool,
+                    call.id,
+                    self._run_of(tool),
+                    arguments,
+                    self._filled(tool),
+                    self.tokenizer,
+                    self.session.name,
+                ),
+                self.traffic,
+            )
+        except Exception as failure:  # a tool's begin() raised, or the system gives no more threads
+            text = f"{tool.name} could not be started: {failure}"
+            return refused(call.id, name, FailureKind.TOOL_ERROR, text)
+
+    def _run_of(self, tool: Tool) -> Callable[..., Any]:
+        """What runs a tool in this episode."""
+        if tool.begin is None:
+            return tool.run
+        if tool.name not in self._runs:
+            self._runs[tool.name] = tool.begin()
+        return self._runs[tool.name]
+
+    def _filled(self, tool: Tool) -> dict[str, Any]:
+        self.session.calls += 1
+        if not tool.hidden and not tool.secrets:
+            return {}
+        return {**tool.secrets, **self.session.filled(tool.hidden)}
 
     def _unknown(self, name: str) -> str:
         if not self.tools:
@@ -115,65 +188,23 @@ class Toolbox:
         return f"there is no tool {_quoted(name)}{meant or ';'} the tools are {', '.join(self.tools)}"
 
 
-class _Running:
-    """A call that was started, and that has until its tool's timeout to finish."""
-
-    def __init__(self, tool: Tool, call_id: str, future: Future[workers.Outcome]) -> None:
-        self._tool, self._call_id, self._future = tool, call_id, future
-        self._end = time.monotonic() + tool.timeout
-
-    def wait(self) -> ToolResult:
-        try:
-            return self._result(self._future.result(max(0.0, self._end - time.monotonic())))
-        except TimeoutError:
-            return self._late()
-
-    async def wait_async(self) -> ToolResult:
-        waiting = asyncio.wrap_future(self._future)
-        try:
-            return self._result(await asyncio.wait_for(waiting, max(0.0, self._end - time.monotonic())))
-        except TimeoutError:
-            return self._late()
-
-    def leave(self) -> None:
-        workers.leave(self._tool.run, self._future)
-
-    def _result(self, outcome: workers.Outcome) -> ToolResult:
-        tool, failure = self._tool, outcome.failure
-        if failure is None:
-            text, cut = shortened(outcome.value, tool.max_chars)
-            return ToolResult(self._call_id, tool.name, text, seconds=outcome.seconds, cut=cut)
-        if not isinstance(failure, ToolError):
-            logger.debug("tool %r raised", tool.name, exc_info=failure)
-        told = _told(failure) if isinstance(failure, ToolError) else f"{tool.name} raised {_told(failure)}"
-        text, cut = shortened(f"error: {told}", tool.max_chars)
-        return ToolResult(self._call_id, tool.name, text, False, "raised", outcome.seconds, cut)
-
-    def _late(self) -> ToolResult:
-        text = f"error: {self._tool.name} did not finish within {self._tool.timeout:g} s"
-        return ToolResult(self._call_id, self._tool.name, text, False, "timeout", self._tool.timeout)
-
-
-def _leave(started: Iterable[_Running | ToolResult]) -> None:
+def _leave(started: Iterable[Running | Governed | ToolResult]) -> None:
     """Cancel what still runs; no more than a look at each call that is done."""
     for each in started:
         if not isinstance(each, ToolResult):
             each.leave()
 
 
-def _refused(call_id: str, name: str, kind: str, reason: str) -> ToolResult:
-    return ToolResult(call_id, name, f"error: {safe(reason)}", False, kind)
-
-
-def _told(failure: BaseException) -> str:
-    """Type and text of what a tool raised; the text alone where the tool wrote it for the model."""
-    try:
-        text = str(failure)
-    except Exception as unprintable:
-        text = f"a message that cannot be shown ({type(unprintable).__name__})"
-    if isinstance(failure, ToolError):
-        return text or "the call failed"
-    return f"{type(failure).__name__}: {text}" if text else type(failure).__name__
+def _close(closing: Iterable[tuple[Tool, Callable[[], Any]]]) -> None:
+    """Close tools at the same time, each within its own; failures are logged."""
+    started = [(tool, workers.start(close, {}, as_text)) for tool, close in closing]
+    for tool, future in started:
+        try:
+            failure = future.result(tool.timeout).failure
+        except TimeoutError:
+            failure = TimeoutError(f"not closed within {tool.timeout:g} s")
+        if failure is not None:
+            logger.warning("tool %r failed to close: %s", tool.name, told(failure))
 
 
 def _quoted(name: str) -> str:

@@ -15,7 +15,7 @@ from agent_r1_env.schematree import SchemaFault
 from agent_r1_env.signature import SignatureFault, compare, describe, description_of, signature_of
 from agent_r1_env.tool import Tool
 
-OVERRIDES = ("config", "description", "timeout", "max_chars")
+OVERRIDES = ("config", "description", "timeout", "max_result_chars")
 """The keys of a tool's file that whoever loads it may set anew; ``config`` is merged key by key."""
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -57,7 +57,7 @@ def load_tool(entry: Entry, tasks: Any = None, overrides: Mapping[str, Any] | No
     plan = _plan(entry, overrides)
     run = _build(entry, plan, tasks)
     close = getattr(run, "close", None) if isinstance(plan.target, type) else None
-    limits = {key: overrides.get(key, entry.data[key]) for key in ("timeout", "max_chars")}
+    limits = {key: overrides.get(key, entry.data[key]) for key in ("timeout", "max_result_chars")}
     return Tool(entry.name, plan.description, plan.parameters, run, close=close, **limits)
 
 

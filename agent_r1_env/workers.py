@@ -20,7 +20,9 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 MAX_IDLE = 64
 """Threads kept for the next calls; those beyond end when their call does."""
@@ -60,6 +62,15 @@ def start(function: Callable[..., Any], arguments: dict[str, Any], finish: Finis
     context = contextvars.copy_context()
     _POOL.run(functools.partial(context.run, _call, future, function, arguments, finish))
     return future
+
+
+def spawn(answer: Callable[[], Coroutine[Any, Any, _T]]) -> Future[_T]:
+    """Run a coroutine of our own on a loop that no tool shares; cancelling the future cancels it."""
+    with _LOCK:
+        loop = _LOOPS.get(spawn)
+        if loop is None:
+            loop = _LOOPS[spawn] = _Loop()
+    return asyncio.run_coroutine_threadsafe(answer(), loop.loop)
 
 
 def leave(function: Callable[..., Any], future: Future[Outcome]) -> None:
@@ -145,16 +156,16 @@ class _Loop:
     """An event loop on a daemon thread."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self.loop = asyncio.new_event_loop()
         self._answered = threading.Event()
         self._answered.set()
         threading.Thread(target=self._work, name="agent-r1-tool-loop", daemon=True).start()
 
     def _work(self) -> None:
         try:
-            self._loop.run_forever()
+            self.loop.run_forever()
         finally:
-            self._loop.close()
+            self.loop.close()
 
     def answers(self) -> bool:
         """Whether no coroutine blocks it: no question is left open, or it is answered soon."""
@@ -162,34 +173,34 @@ class _Loop:
 
     def start(self, call: Callable[[], Coroutine[Any, Any, Outcome]]) -> Future[Outcome]:
         future: Future[Outcome] = Future()
-        self._loop.call_soon_threadsafe(self._begin, call, future)
+        self.loop.call_soon_threadsafe(self._begin, call, future)
         future.add_done_callback(self._ask_if_cancelled)
         return future
 
     def _begin(self, call: Callable[[], Coroutine[Any, Any, Outcome]], future: Future[Outcome]) -> None:
         if future.cancelled():
             return
-        task = self._loop.create_task(call())
+        task = self.loop.create_task(call())
         task.add_done_callback(functools.partial(_settle, future))
         future.add_done_callback(functools.partial(self._cancel, task))
 
     def _cancel(self, task: asyncio.Task[Outcome], future: Future[Outcome]) -> None:
         if future.cancelled():
-            self._loop.call_soon_threadsafe(task.cancel)
+            self.loop.call_soon_threadsafe(task.cancel)
 
     def _ask_if_cancelled(self, future: Future[Outcome]) -> None:
         if future.cancelled() and self._answered.is_set():
             self._answered.clear()
-            self._loop.call_soon_threadsafe(self._answered.set)
+            self.loop.call_soon_threadsafe(self._answered.set)
 
     def retire(self) -> None:
         """Stop once what runs on it is done, if that ever happens."""
-        self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._drain()))
+        self.loop.call_soon_threadsafe(lambda: self.loop.create_task(self._drain()))
 
     async def _drain(self) -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
         await asyncio.gather(*others, return_exceptions=True)
-        self._loop.stop()
+        self.loop.stop()
 
 
 def _settle(future: Future[Outcome], task: asyncio.Task[Outcome]) -> None:

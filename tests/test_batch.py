@@ -57,10 +57,10 @@ def test_an_episode_that_broke_must_not_be_trained_on() -> None:
 
 
 def test_rates_are_by_reply_and_by_call() -> None:
-    good, bad = {"error": None}, {"error": "malformed"}
+    good, bad = {"error": None}, {"error": "malformed_call"}
     known = [
         facts(episode(step([1], [2], calls=(good, bad)), step([1, 2], [3], 1.0))),
-        facts(episode(step([1], [2], calls=(good, {"error": "raised"})), stop="length")),
+        facts(episode(step([1], [2], calls=(good, {"error": "tool_error"})), stop="length")),
     ]
     found = summary(known, rows=2)
     assert found["tool_call_rate"] == pytest.approx(2 / 3)

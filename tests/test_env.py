@@ -268,7 +268,7 @@ def test_a_mistake_becomes_an_observation_and_the_episode_goes_on(env, reply, to
 def test_good_calls_beside_bad_ones_run_in_order(env):
     env.reset(seed=0)
     *_, info = env.step(call(key="one") + "<tool_call>{oops}</tool_call>" + call("nope") + call(key="two"))
-    assert [record["error"] for record in info["calls"]] == [None, "malformed", "unknown_tool", None]
+    assert [record["error"] for record in info["calls"]] == [None, "malformed_call", "unknown_tool", None]
     contents = [message["content"] for message in info["messages"] if message["role"] == "tool"]
     assert ("found one" in contents[0], "found two" in contents[3]) == (True, True)
 

@@ -56,7 +56,7 @@ def test_names_that_wire_formats_cannot_carry_are_refused(name: Any) -> None:
 
 @pytest.mark.parametrize(
     "limits",
-    [{"timeout": 0}, {"timeout": math.inf}, {"timeout": math.nan}, {"timeout": -1}, {"max_chars": 0}],
+    [{"timeout": 0}, {"timeout": math.inf}, {"timeout": math.nan}, {"timeout": -1}, {"max_result_chars": 0}],
 )
 def test_limits_that_limit_nothing_are_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be positive"):
@@ -84,11 +84,11 @@ def test_the_decorator_makes_a_tool_that_is_still_a_function() -> None:
 
 
 def test_the_decorator_takes_what_a_signature_cannot_say() -> None:
-    @tool(name="sky", description="The sky.", parameters=PARAMETERS, timeout=5, max_chars=10)
+    @tool(name="sky", description="The sky.", parameters=PARAMETERS, timeout=5, max_result_chars=10)
     def weather(city):  # type: ignore[no-untyped-def]
         return city
 
-    assert (weather.name, weather.description, weather.timeout, weather.max_chars) == (
+    assert (weather.name, weather.description, weather.timeout, weather.max_result_chars) == (
         "sky",
         "The sky.",
         5,

@@ -122,7 +122,7 @@ def test_bad_calls_are_told_and_good_ones_beside_them_run(run: Run) -> None:
     results = run(Toolbox([echo]), calls)
     assert [(each.call_id, each.error, each.content) for each in results] == [
         ("a", None, "x"),
-        ("b", "malformed", "error: the call is no JSON; write it as JSON"),
+        ("b", "malformed_call", "error: the call is no JSON; write it as JSON"),
         ("c", "unknown_tool", "error: there is no tool 'ecko'; did you mean 'echo'? the tools are echo"),
         ("d", "invalid_arguments", "error: echo takes no argument 'txt'; did you mean 'text'?"),
         ("e", None, "z"),
@@ -188,13 +188,13 @@ class Unprintable(Exception):
 def test_what_a_tool_raises_is_a_result(run: Run, error: BaseException, told: str) -> None:
     results = run(Toolbox([*failing(error), echo]), [call("fail"), call("afail"), call("echo", text="x")])
     assert [each.content for each in results] == [f"error: fail {told}", f"error: afail {told}", "x"]
-    assert [each.error for each in results] == ["raised", "raised", None]
+    assert [each.error for each in results] == ["tool_error", "tool_error", None]
 
 
 def test_a_tool_error_is_shown_as_the_tool_wrote_it(run: Run) -> None:
     results = run(Toolbox(failing(ToolError("try again tomorrow"))), [call("fail"), call("afail")])
     assert [each.content for each in results] == ["error: try again tomorrow"] * 2
-    assert {each.error for each in results} == {"raised"}
+    assert {each.error for each in results} == {"tool_error"}
 
 
 def test_a_hanging_tool_costs_its_timeout_and_harms_no_sibling(run: Run, hangers: tuple[Tool, Tool]) -> None:
@@ -357,7 +357,7 @@ async def test_cancelling_a_run_cancels_its_coroutines(hangers: tuple[Tool, Tool
 
 
 def test_a_flood_is_cut_with_a_notice(run: Run) -> None:
-    @tool(max_chars=100)
+    @tool(max_result_chars=100)
     def flood() -> str:
         """Flood."""
         return "x" * 10_000_000

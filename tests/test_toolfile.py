@@ -88,8 +88,13 @@ def result(tool: Tool, **arguments: Any) -> str:
 
 
 def test_a_function_becomes_a_tool(write: Any) -> None:
-    tool = load_tool(write(yaml(more="timeout: 5\nmax_chars: 100" + PARAMETERS)))
-    assert (tool.name, tool.description, tool.timeout, tool.max_chars) == ("weather", "Weather.", 5, 100)
+    tool = load_tool(write(yaml(more="timeout: 5\nmax_result_chars: 100" + PARAMETERS)))
+    assert (tool.name, tool.description, tool.timeout, tool.max_result_chars) == (
+        "weather",
+        "Weather.",
+        5,
+        100,
+    )
     assert tool.parameters["required"] == ["city"]
     assert result(tool, city="x") == "x C"
 
@@ -105,7 +110,7 @@ def test_what_the_file_leaves_out_comes_from_the_code(write: Any) -> None:
         "city": {"type": "string", "description": "City name."},
         "unit": {"type": "string", "default": "C"},
     }
-    assert (tool.timeout, tool.max_chars) == (30, 8000)
+    assert (tool.timeout, tool.max_result_chars) == (30, 8000)
 
 
 def test_a_decorated_function_brings_its_own_schema(write: Any) -> None:
@@ -134,9 +139,9 @@ def test_a_class_is_built_with_config_and_tasks_and_closed(write: Any, tmp_path:
 
 def test_overrides_come_before_the_file(write: Any) -> None:
     entry = write(yaml("Station", "timeout: 5\nconfig: {unit: F, path: a}"))
-    overrides = {"config": {"unit": "K"}, "timeout": 1, "description": "Other.", "max_chars": 9}
+    overrides = {"config": {"unit": "K"}, "timeout": 1, "description": "Other.", "max_result_chars": 9}
     tool = load_tool(entry, [], overrides)
-    assert (tool.timeout, tool.description, tool.max_chars) == (1, "Other.", 9)
+    assert (tool.timeout, tool.description, tool.max_result_chars) == (1, "Other.", 9)
     assert tool.run("x") == "x K a 0"
     with pytest.raises(
         UnknownName, match=r"no override named 'timeuot' in tool 'weather'; did you mean 'timeout'"
@@ -171,7 +176,7 @@ def test_overrides_come_before_the_file(write: Any) -> None:
         ),
         (yaml(more="timeout:"), "weather.yaml:4:9: key 'timeout' must be a number, but it is null"),
         (yaml(more="config: [a]"), "weather.yaml:4:9: key 'config' must be an object, but it is a list"),
-        (yaml(more="max_chars: 1.5"), "weather.yaml:4:12: key 'max_chars' must be an integer"),
+        (yaml(more="max_result_chars: 1.5"), "weather.yaml:4:19: key 'max_result_chars' must be an integer"),
         (
             "name: wetter\nrun: ./code.py:today\n",
             "weather.yaml:1:7: the name is 'wetter', but the file is called",

@@ -148,7 +148,8 @@ async def block() -> None:
     time.sleep(3600)
 
 box = Toolbox([hang, ahang, block])
-print([each.error for each in box.run([ToolCall(name, {}, name) for name in ("hang", "ahang", "block")])])
+results = box.run([ToolCall(name, {}, name) for name in ("hang", "ahang", "block")])
+print([str(each.error) for each in results])
 """
     began = time.monotonic()
     done = subprocess.run(

@@ -1,0 +1,305 @@
+"""One valid call of a tool, on its way to a result: started at once, or governed by limits.
+
+A tool without limits is run at once. One with slots, a rate, retries, a cache or a recording is waited for
+on an event loop of its own, so that one order holds for all episodes of a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from agent_r1_env import limits, workers
+from agent_r1_env.errors import RateLimited, ToolError, TransientError
+from agent_r1_env.messages import FailureKind, ToolResult
+from agent_r1_env.output import Cut, as_text, safe, shortened
+from agent_r1_env.tool import Tool, ToolOutput
+
+logger = logging.getLogger(__name__)
+
+
+class Traffic(Protocol):
+    """A recording of calls and what they gave."""
+
+    def replayed(self, tool: Tool, arguments: Mapping[str, Any], task: str) -> ToolResult | None:
+        """What the recording holds for the next such call; None: run the tool."""
+
+    def record(self, tool: Tool, arguments: Mapping[str, Any], task: str, result: ToolResult) -> None:
+        """Take note of what a call gave."""
+
+
+def begin(call: Call, traffic: Traffic | None) -> Running | Governed | ToolResult:
+    """Begin a call; a result comes back at once if it was refused.
+
+    Raises:
+        RuntimeError: the system gives no more threads.
+    """
+    if call.tool.limits is None and traffic is None and limits.RUNNING.take():
+        if (refusal := call.hung()) is not None:
+            limits.RUNNING.give()
+            return refusal
+        return Running(call)
+    return Governed(call, traffic)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What a tool returned, as the model will read it; made where the tool ran, and so within its time."""
+
+    text: str
+    reward: float = 0.0
+    answer: str | None = None
+
+
+def _show(value: Any) -> _Shown:
+    if isinstance(value, ToolOutput):
+        answer = None if value.answer is None else as_text(value.answer)
+        return _Shown(as_text(value.content), float(value.reward), answer)
+    return _Shown(as_text(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A valid call, ready to run."""
+
+    tool: Tool
+    id: str
+    run: Callable[..., Any]
+    arguments: dict[str, Any]
+    filled: dict[str, Any]
+    tokenizer: Any
+    task: str
+
+    def start(self) -> Future[workers.Outcome]:
+        return workers.start(self.run, {**self.arguments, **self.filled}, _show)
+
+    def hung(self) -> ToolResult | None:
+        """A refusal, if too many earlier calls of this tool hang."""
+        if (count := workers.hanging(self.run)) < workers.MAX_HANGING:
+            return None
+        return self.refuse(
+            FailureKind.TIMEOUT, f"{self.tool.name} does not answer; {count} earlier calls of it still run"
+        )
+
+    def refuse(self, kind: FailureKind, reason: str, queued: float = 0.0) -> ToolResult:
+        return replace(
+            refused(self.id, self.tool.name, kind, reason), arguments=self.arguments, queued=queued
+        )
+
+    def late(self) -> ToolResult:
+        tool = self.tool
+        text = f"error: {tool.name} did not finish within {tool.timeout:g} s"
+        return self._rewarded(
+            ToolResult(
+                self.id, tool.name, text, False, FailureKind.TIMEOUT, tool.timeout, 0, self.arguments, 1
+            )
+        )
+
+    def result(self, outcome: workers.Outcome) -> ToolResult:
+        """What one attempt gave."""
+        failure = outcome.failure
+        if failure is None:
+            shown: _Shown = outcome.value
+            cut = self._cut(shown.text)
+            return self._rewarded(
+                ToolResult(
+                    *(self.id, self.tool.name, cut.text, True, None, outcome.seconds, cut.characters),
+                    *(self.arguments, 1),
+                    reward=shown.reward,
+                    answer=shown.answer,
+                )
+            )
+        if not isinstance(failure, ToolError):
+            logger.debug("tool %r raised", self.tool.name, exc_info=failure)
+        reason = (
+            told(failure) if isinstance(failure, ToolError) else f"{self.tool.name} raised {told(failure)}"
+        )
+        cut = self._cut(f"error: {reason}")
+        kind = FailureKind.RATE_LIMITED if isinstance(failure, RateLimited) else FailureKind.TOOL_ERROR
+        return self._rewarded(
+            ToolResult(
+                *(self.id, self.tool.name, cut.text, False, kind, outcome.seconds, cut.characters),
+                *(self.arguments, 1),
+            )
+        )
+
+    def _cut(self, text: str) -> Cut:
+        return shortened(text, self.tool.max_result_chars, self.tool.max_result_tokens, self.tokenizer)
+
+    def _rewarded(self, result: ToolResult) -> ToolResult:
+        rule = self.tool.reward
+        if rule is None:
+            return result
+        if callable(rule):
+            worth = float(rule(result))
+        elif isinstance(rule, Mapping):
+            worth = float(rule.get(result.error or "ok", 0.0))
+        else:
+            worth = float(rule) if result.ok else 0.0
+        return replace(result, reward=result.reward + worth)
+
+
+class Running:
+    """A call that was started, and that has until its tool's timeout to finish."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        try:
+            self._future = call.start()
+        except BaseException:
+            limits.RUNNING.give()
+            raise
+        self._future.add_done_callback(_give_place)
+        self._end = time.monotonic() + call.tool.timeout
+
+    def wait(self) -> ToolResult:
+        try:
+            return self._call.result(self._future.result(max(0.0, self._end - time.monotonic())))
+        except TimeoutError:
+            return self._call.late()
+
+    async def wait_async(self) -> ToolResult:
+        waiting = asyncio.wrap_future(self._future)
+        try:
+            return self._call.result(await asyncio.wait_for(waiting, max(0.0, self._end - time.monotonic())))
+        except TimeoutError:
+            return self._call.late()
+
+    def leave(self) -> None:
+        workers.leave(self._call.run, self._future)
+
+
+def _give_place(_: Future[workers.Outcome]) -> None:
+    limits.RUNNING.give()
+
+
+class Governed:
+    """A call that has to wait for its turn, may be tried again, or is known already."""
+
+    def __init__(self, call: Call, traffic: Traffic | None) -> None:
+        self._call, self._traffic = call, traffic
+        self._future: Future[ToolResult] = workers.spawn(self._answer)
+
+    def wait(self) -> ToolResult:
+        return self._future.result()
+
+    async def wait_async(self) -> ToolResult:
+        return await asyncio.wrap_future(self._future)
+
+    def leave(self) -> None:
+        self._future.cancel()
+
+    async def _answer(self) -> ToolResult:
+        call, traffic = self._call, self._traffic
+        if (
+            traffic is not None
+            and (saved := traffic.replayed(call.tool, call.arguments, call.task)) is not None
+        ):
+            return replace(saved, call_id=call.id)
+        gate = call.tool.limits
+        result = await (
+            self._cached(gate.cache) if gate is not None and gate.cache is not None else self._attempts()
+        )
+        if traffic is not None:
+            traffic.record(call.tool, call.arguments, call.task, result)
+        return result
+
+    async def _cached(self, cache: limits.Cache) -> ToolResult:
+        key = json.dumps([self._call.tool.version, self._call.arguments], sort_keys=True)
+        kept, sought = cache.get(key)
+        if sought is not None:
+            kept = await asyncio.wrap_future(sought)
+        if isinstance(kept, ToolResult):
+            return replace(kept, call_id=self._call.id, cached=True, seconds=0.0, attempts=0, queued=0.0)
+        if sought is not None:  # whoever asked first had no luck
+            return await self._attempts()
+        found: ToolResult | None = None
+        try:
+            found = await self._attempts()
+            return found
+        finally:
+            cache.settle(key, found if found is not None and found.ok else None)
+
+    async def _attempts(self) -> ToolResult:
+        retries, attempt, queued = self._call.tool.retries, 0, 0.0
+        while True:
+            attempt += 1
+            result, failure, waited = await self._attempt()
+            queued += waited
+            if not isinstance(failure, TransientError) or attempt > retries.times:
+                return replace(result, attempts=attempt if result.attempts else attempt - 1, queued=queued)
+            await asyncio.sleep(retries.delay(attempt, failure.after))
+
+    async def _attempt(self) -> tuple[ToolResult, BaseException | None, float]:
+        """One attempt: its result, what the tool raised, and the seconds until it could begin."""
+        call, began = self._call, time.monotonic()
+        if (refusal := call.hung()) is not None:
+            return refusal, None, 0.0
+        gate = call.tool.limits
+        if gate is not None and gate.pace is not None:
+            turn = gate.pace.turn(call.tool.timeout)
+            if turn is None:
+                rate = gate.pace.rate
+                text = f"{call.tool.name} is busy; it takes {rate.calls} calls in {rate.seconds:g} s"
+                return call.refuse(FailureKind.RATE_LIMITED, text), None, 0.0
+            await asyncio.sleep(turn)
+        slots = [limits.RUNNING] if gate is None or gate.slots is None else [gate.slots, limits.RUNNING]
+        for index, each in enumerate(slots):
+            if not await each.wait():
+                for taken in slots[:index]:
+                    taken.give()
+                text = f"{call.tool.name} does not answer; {each.hanging} earlier calls of it still run"
+                return call.refuse(FailureKind.TIMEOUT, text, time.monotonic() - began), None, 0.0
+        queued = time.monotonic() - began
+        result, failure = await self._timed(slots)
+        return result, failure, queued
+
+    async def _timed(self, slots: Sequence[limits.Slots]) -> tuple[ToolResult, BaseException | None]:
+        """Run the tool in its time; the slots are given back when it has really ended."""
+        call = self._call
+        try:
+            future = call.start()
+        except BaseException:
+            for each in slots:
+                each.give()
+            raise
+        try:
+            outcome = await asyncio.wait_for(asyncio.wrap_future(future), call.tool.timeout)
+            return call.result(outcome), outcome.failure
+        except TimeoutError:
+            return call.late(), None
+        finally:
+            workers.leave(call.run, future)
+            if future.done():
+                for each in slots:
+                    each.give()
+            else:
+                for each in slots:
+                    future.add_done_callback(functools.partial(_over, each.hang()))
+
+
+def _over(over: Callable[[], None], _: Future[workers.Outcome]) -> None:
+    over()
+
+
+def refused(call_id: str, name: str, kind: FailureKind, reason: str) -> ToolResult:
+    """The result of a call that was not run."""
+    return ToolResult(call_id, name, f"error: {safe(reason)}", False, kind)
+
+
+def told(failure: BaseException) -> str:
+    """Type and text of what a tool raised; the text alone where the tool wrote it for the model."""
+    try:
+        text = str(failure)
+    except Exception as unprintable:
+        text = f"a message that cannot be shown ({type(unprintable).__name__})"
+    if isinstance(failure, ToolError):
+        return text or "the call failed"
+    return f"{type(failure).__name__}: {text}" if text else type(failure).__name__
