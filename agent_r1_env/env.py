@@ -18,7 +18,15 @@ from gymnasium.error import ResetNeeded
 from agent_r1_env import context as contexts
 from agent_r1_env import formats, prompt, reward, traffic
 from agent_r1_env.errors import look_up, missing_extra, unknown_name
-from agent_r1_env.messages import INVALID_CALLS, CallError, FailureKind, Message, ToolCall, ToolResult
+from agent_r1_env.messages import (
+    INVALID_CALLS,
+    CallError,
+    FailureKind,
+    Message,
+    ToolCall,
+    ToolResult,
+    record_of,
+)
 from agent_r1_env.spaces import UnicodeText
 from agent_r1_env.task import Task, TaskSet
 from agent_r1_env.tool import Tool
@@ -271,7 +279,7 @@ class ToolEnv(gym.Env[str, str]):
             self.history.append(Message("tool", content, result.call_id, result.name or None))
         self._calls += len(results)
         self._failures.update(result.error for result in results if result.error is not None)
-        records = [_record(result) for result in results]
+        records = [record_of(result) for result in results]
         earned = sum(result.reward for result in results)
         stop = reading.stop
         if (given := next((each.answer for each in results if each.answer is not None), None)) is not None:
@@ -378,23 +386,6 @@ class ToolEnv(gym.Env[str, str]):
         if not self._running:
             state = "is over" if self.task else "has not begun"
             raise ResetNeeded(f"the episode {state}; call reset() before step()")
-
-
-def _record(result: ToolResult) -> dict[str, Any]:
-    return {
-        "id": result.call_id,
-        "name": result.name,
-        "arguments": None if result.arguments is None else dict(result.arguments),
-        "result": result.content,
-        "ok": result.ok,
-        "error": None if result.error is None else str(result.error),
-        "attempts": result.attempts,
-        "seconds": result.seconds,
-        "queued": result.queued,
-        "cached": result.cached,
-        "cut": result.cut,
-        "reward": result.reward,
-    }
 
 
 def _tokenizer(given: Any) -> Any:

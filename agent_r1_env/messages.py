@@ -167,3 +167,21 @@ class Message:
         if self.name is not None:
             data["name"] = self.name
         return data
+
+
+def record_of(result: ToolResult) -> dict[str, Any]:
+    """A result as plain data, as it stands in ``info["calls"]`` and in episode files."""
+    return {
+        "id": result.call_id,
+        "name": result.name,
+        "arguments": None if result.arguments is None else dict(result.arguments),
+        "result": result.content,
+        "ok": result.ok,
+        "error": None if result.error is None else str(result.error),
+        "attempts": result.attempts,
+        "seconds": result.seconds,
+        "queued": result.queued,
+        "cached": result.cached,
+        "cut": result.cut,
+        "reward": result.reward,
+    }
