@@ -24,9 +24,10 @@ StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 class SingleToolEnv(gym.Env[str, str]):
     """Calls one tool, once or several times an episode.
 
-    An action is a JSON object of arguments; where the tool has one argument and it is a string, the string
-    itself will do. What cannot be read, or does not fit, is told in the observation and counts as a call.
-    ``reset`` shows what the tool is and takes; ``reward`` is what the tool says that the call is worth.
+    An action is a JSON object of arguments; where the tool has one argument and it is a string, any text
+    that is no such object is taken for it. What cannot be read, or does not fit, is told in the observation
+    and counts as a call. ``reset`` shows what the tool is and takes; ``reward`` is what the tool says that
+    the call is worth.
 
     Args:
         tool: owned by the environment, which closes it.
@@ -124,7 +125,8 @@ class SingleToolEnv(gym.Env[str, str]):
         at = len(action) - len(action.lstrip())
         try:
             value, end = read_json(action, at)
-            if isinstance(value, dict) and not action[end:].strip():
+            whole = isinstance(value, dict) and not action[end:].strip()
+            if whole and (self._plain is None or self._plain in value):
                 return ToolCall(self.tool.name, value, "call_0")
             fault = f"the arguments must be one JSON object, not {action[:60].strip()!r}"
         except ValueError as error:
