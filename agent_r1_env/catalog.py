@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 BUILTIN_NAMESPACE = "AgentR1"
 _ENTRY_POINT = "agent_r1_env.making:make_env"
+_TOOL_ENTRY_POINT = "agent_r1_env.making:make_tool_env"
 _FOLDERS = {"tool": "tools", "env": "envs", "recipe": "trainers"}
+_LIST = re.compile(r"(?:\ufeff|---|#.*|\s)*-\s")  # the first thing in the file is an item
 
 
 def builtin_root() -> Path:
@@ -62,7 +64,7 @@ class Catalog:
         return cls(root)
 
     def names(self, kind: str) -> list[str]:
-        """The stems of the files of one kind: "tool", "env" or "recipe"."""
+        """The names of the entries of one kind, "tool", "env" or "recipe", as files may be called by them."""
         return sorted(self._files(kind))
 
     def tool(self, name: str) -> Entry:
@@ -135,16 +137,19 @@ class Catalog:
         files = self._files(kind)
         if fold(name) not in files:
             raise unknown_name(kind, name, files, str(self.root / _FOLDERS[kind]))
-        return read_entry(kind, files[fold(name)])
+        return read_entry(kind, *files[fold(name)])
 
-    def _files(self, kind: str) -> dict[str, Path]:
-        files: dict[str, Path] = {}
+    def _files(self, kind: str) -> dict[str, tuple[Path, int | None]]:
+        """Where each entry stands: a file, and the item in it if it holds a list of tools."""
+        files: dict[str, tuple[Path, int | None]] = {}
         for path in sorted((self.root / _FOLDERS[kind]).glob("*.y*ml")):
             if path.suffix != ".yaml":
                 raise CatalogError(f"entries end in .yaml; rename it to {path.stem}.yaml", file=path)
-            if fold(path.stem) in files:
-                raise CatalogError(f"{files[fold(path.stem)].name} has the same name; keep one", file=path)
-            files[fold(path.stem)] = path
+            for name, item in _listed(path) if kind == "tool" else [(path.stem, None)]:
+                if fold(name) in files:
+                    other = files[fold(name)][0].name
+                    raise CatalogError(f"{name!r} stands here and in {other}; keep one", file=path)
+                files[fold(name)] = path, item
         return files
 
 
@@ -155,11 +160,19 @@ def load_tool(entry: Entry, tasks: Any = None, overrides: dict[str, Any] | None 
     return toolfile.load_tool(entry, tasks, overrides)
 
 
-def register(folder: str | Path, namespace: str) -> list[str]:
-    """Register every environment of a folder with Gymnasium as ``namespace/name-vN``.
+def load_tools(entry: Entry, tasks: Any = None, overrides: dict[str, Any] | None = None) -> list[Tool]:
+    """See ``toolfile.load_tools``."""
+    from agent_r1_env import toolfile
 
-    The whole folder is checked first, so that a mistake shows here and not in a training run.
-    Environments read the folder again when they are made: its later changes count.
+    return toolfile.load_tools(entry, tasks, overrides)
+
+
+def register(folder: str | Path, namespace: str) -> list[str]:
+    """Register every environment and every tool of a folder with Gymnasium.
+
+    An environment becomes ``namespace/name-vN``, a tool ``namespace/NameTool-vN``. The whole folder is
+    checked first, so that a mistake shows here and not in a training run. Environments read the folder again
+    when they are made: its later changes count.
 
     Args:
         folder: holds ``tools/``, ``envs/``, ``trainers/``, or some of them.
@@ -177,34 +190,74 @@ def register(folder: str | Path, namespace: str) -> list[str]:
     if namespace == BUILTIN_NAMESPACE:
         raise ValueError(f"the namespace {BUILTIN_NAMESPACE!r} is taken by the built-in environments")
     catalog = Catalog.open(folder)
-    return _register(((env.name, env.data["version"]) for env in catalog.check()), namespace, catalog.root)
+    envs = [(env.name, env.name, env.data["version"]) for env in catalog.check()]
+    tools = [
+        (tool_env_name(tool.name), tool.name, _number(tool.data["version"]))
+        for tool in map(catalog.tool, catalog.names("tool"))
+        if "mcp" not in tool.data
+    ]
+    ids = _register(envs, namespace, catalog.root, _ENTRY_POINT)
+    return ids + _register(tools, namespace, catalog.root, _TOOL_ENTRY_POINT)
 
 
 def register_builtin() -> list[str]:
-    """Register the environments that ship with this package, by the two lines of each file that it needs.
+    """Register what ships with this package, by the two lines of each file that it needs.
 
     Their files are read in full, and checked, when an environment is made.
     """
     root = builtin_root()
     # Without a folder in it, the spec means the same on every machine that has this package.
-    return _register(map(_name_and_version, sorted((root / "envs").glob("*.yaml"))), BUILTIN_NAMESPACE, None)
+    envs = [
+        (name, name, version)
+        for name, version in map(_name_and_version, sorted((root / "envs").glob("*.yaml")))
+    ]
+    tools = [
+        (tool_env_name(name), name, version)
+        for name, version in map(_name_and_version, sorted((root / "tools").glob("*.yaml")))
+    ]
+    ids = _register(envs, BUILTIN_NAMESPACE, None, _ENTRY_POINT)
+    return ids + _register(tools, BUILTIN_NAMESPACE, None, _TOOL_ENTRY_POINT)
 
 
-def _register(envs: Iterable[tuple[str, int]], namespace: str, root: Path | None) -> list[str]:
+def tool_env_name(tool: str) -> str:
+    """The name of a tool as an environment: check_answer is CheckAnswerTool."""
+    words = re.split(r"[_-]+", tool)
+    return "".join(word[:1].upper() + word[1:] for word in words) + "Tool"
+
+
+def _number(version: Any) -> int:
+    """The version of a tool as one of Gymnasium, which are whole numbers."""
+    return int(version) if str(version).isdecimal() else 0
+
+
+def _register(
+    named: Iterable[tuple[str, str, int]], namespace: str, root: Path | None, entry_point: str
+) -> list[str]:
+    """Register (name in the id, name of the entry, version) with Gymnasium."""
     ids = []
-    for name, version in envs:
+    for name, entry, version in named:
         env_id = f"{namespace}/{name}-v{version}"
-        kwargs = {"entry": f"{namespace}/{name}", "folder": None if root is None else str(root)}
+        kwargs = {"entry": f"{namespace}/{entry}", "folder": None if root is None else str(root)}
         known = gym.registry.get(env_id)
-        if known is not None and (known.entry_point, known.kwargs) != (_ENTRY_POINT, kwargs):
+        if known is not None and (known.entry_point, known.kwargs) != (entry_point, kwargs):
             owner = known.kwargs.get("folder", known.entry_point)
             raise CatalogError(
                 f"{env_id} is registered already, by {owner}; choose another namespace", file=root
             )
         if known is None:
-            gym.register(env_id, entry_point=_ENTRY_POINT, kwargs=kwargs)
+            gym.register(env_id, entry_point=entry_point, kwargs=kwargs)
         ids.append(env_id)
     return ids
+
+
+def _listed(path: Path) -> list[tuple[str, int | None]]:
+    """The names of the tools in a file, each with its place if it holds a list of them."""
+    if not _LIST.match(path.read_text("utf-8", "replace")):
+        return [(path.stem, None)]
+    from agent_r1_env import yamlfile
+
+    items = enumerate(yamlfile.read_all(path))
+    return [(str(item.data.get("name", f"{path.stem}[{index}]")), index) for index, item in items]
 
 
 def _name_and_version(path: Path) -> tuple[str, int]:

@@ -101,8 +101,8 @@ class Entry:
         return [self._absolute(part) for part in value] if isinstance(value, list) else value
 
 
-def read_entry(kind: str, path: Path) -> Entry:
-    """Read and check one file.
+def read_entry(kind: str, path: Path, item: int | None = None) -> Entry:
+    """Read and check one file, or one item of the list in it.
 
     Raises:
         CatalogError: the file doesn't fit; a RecipeError if it is a recipe.
@@ -111,18 +111,19 @@ def read_entry(kind: str, path: Path) -> Entry:
     try:
         status = path.stat()
     except OSError:
-        return _read(kind, path, 0, 0)
-    return _read(kind, path, status.st_mtime_ns, status.st_size)
+        return _read(kind, path, item, 0, 0)
+    return _read(kind, path, item, status.st_mtime_ns, status.st_size)
 
 
 @functools.lru_cache(maxsize=256)
-def _read(kind: str, path: Path, modified: int, size: int) -> Entry:
+def _read(kind: str, path: Path, item: int | None, modified: int, size: int) -> Entry:
     """``read_entry``, once for each state of the file: a batch of environments reads it once."""
-    file = yamlfile.read(path, _error_class(kind))
+    error = _error_class(kind)
+    file = yamlfile.read(path, error) if item is None else yamlfile.read_all(path, error)[item]
     schema = entry_schema(kind)
     _check(kind, file, schema)
     name = file.data["name"]
-    if fold(name) != fold(path.stem):
+    if item is None and fold(name) != fold(path.stem):
         reason = f"the name is {name!r}, but the file is called {path.name}; name both alike"
         raise _error(kind, file, reason, ("name",))
     return Entry(kind, name, file, with_defaults(copy.deepcopy(file.data), validator(json.dumps(schema))))
@@ -162,7 +163,19 @@ def _faults(error: Any, root: Mapping[str, Any]) -> list[tuple[str, str, yamlfil
             if name not in given
         ]
     subject = f"key {_dotted(keys)}" if keys else "the file"
+    choices = [part.get("required") for part in error.validator_value] if error.validator == "oneOf" else []
+    if choices and all(choices):
+        return [_alternatives([name for choice in choices for name in choice], given, keys)]
     return [("wrong", f"{subject} must be {constraint(error, root)}, but it is {found(given)}", keys)]
+
+
+def _alternatives(
+    names: list[str], given: Mapping[str, Any], keys: yamlfile.Keys
+) -> tuple[str, str, yamlfile.Keys]:
+    """What is wrong where exactly one of several keys is asked for."""
+    if both := [name for name in names if name in given]:
+        return "wrong", f"keys {' and '.join(map(repr, both))} stand together; keep one", (*keys, both[1])
+    return "missing", f"one of the keys {', '.join(map(repr, names))} is missing", keys
 
 
 def _unknown(name: str, known: Mapping[str, Any]) -> str:

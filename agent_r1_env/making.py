@@ -8,13 +8,14 @@ from typing import Any
 
 from agent_r1_env import context as contexts
 from agent_r1_env import formats, reward
-from agent_r1_env.catalog import Catalog, load_tool
+from agent_r1_env.catalog import Catalog, load_tool, load_tools
 from agent_r1_env.entry import Entry
 from agent_r1_env.env import ToolEnv
 from agent_r1_env.errors import AgentR1Error, CatalogError, UnknownName, unknown_name
 from agent_r1_env.loading import TargetFault, load_target
 from agent_r1_env.task import TaskSet
 from agent_r1_env.tool import Tool
+from agent_r1_env.tool_env import SingleToolEnv
 
 _OPTIONS = (
     "answer_tag",
@@ -63,6 +64,28 @@ def make_env(
     settings["metrics"] = [_term_name(name) for name in settings["metrics"]]
     tasks = _load_tasks(env, options)
     return ToolEnv(tasks, _load_tools(catalog, env, tasks, tool_config or {}), **settings)
+
+
+def make_tool_env(
+    entry: str,
+    folder: str | None = None,
+    *,
+    max_calls: int = 1,
+    render_mode: str | None = None,
+    **config: Any,
+) -> SingleToolEnv:
+    """Make the environment of one tool of a catalogue.
+
+    Args:
+        entry: ``namespace/name`` of the tool.
+        folder: of the catalogue; the built-in one by default.
+        config: values in place of those under ``config`` in the tool's file.
+
+    Raises:
+        CatalogError: the entry is wrong, or takes no such ``config``; names file, line and key.
+    """
+    tool = load_tool(Catalog.open(folder).tool(entry.rpartition("/")[2]), None, {"config": config})
+    return SingleToolEnv(tool, max_calls=max_calls, render_mode=render_mode)
 
 
 def check_env_entry(env: Entry) -> None:
@@ -154,7 +177,7 @@ def _load_tools(
     tools: list[Tool] = []
     try:
         for entry in entries:
-            tools.append(load_tool(entry, tasks, {"config": dict(tool_config.get(entry.name, {}))}))
+            tools += load_tools(entry, tasks, {"config": dict(tool_config.get(entry.name, {}))})
     except AgentR1Error:
         for tool in tools:
             if tool.close is not None:

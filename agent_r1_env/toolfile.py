@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
-from collections.abc import Callable, Mapping
+import json
+import threading
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agent_r1_env import workers
 from agent_r1_env.entry import Entry
 from agent_r1_env.errors import unknown_name
 from agent_r1_env.parameters import check_parameters, unknown_keywords
 from agent_r1_env.schematree import SchemaFault
-from agent_r1_env.signature import SignatureFault, compare, describe, description_of, signature_of
+from agent_r1_env.signature import (
+    SignatureFault,
+    compare,
+    describe,
+    description_of,
+    hidden_of,
+    signature_of,
+)
 from agent_r1_env.tool import Tool
+from agent_r1_env.toollimits import filled_secrets, limits_of, secrets_of
 
-OVERRIDES = ("config", "description", "timeout", "max_result_chars")
+OVERRIDES = ("config", "description", "timeout", "max_result_chars", "max_result_tokens", "retries", "cache")
 """The keys of a tool's file that whoever loads it may set anew; ``config`` is merged key by key."""
+BACKENDS = {"http": "agent_r1_env.http_tool", "process": "agent_r1_env.process_tool"}
+"""The module that makes what runs a tool, by the key of the file that declares it."""
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -28,37 +42,88 @@ class _Plan:
     config: dict[str, Any]
     description: str
     parameters: dict[str, Any]
+    hidden: tuple[str, ...] = ()
 
 
 def check_tool(entry: Entry) -> None:
-    """Load the code of a tool and compare it with its file, without building anything.
+    """Load the code of a tool and compare it with its file, without building, starting or asking anything.
 
     Raises:
         CatalogError: with the line that is to blame.
     """
-    _plan(entry, {})
+    limits_of(entry, {})
+    if "mcp" in entry.data:
+        importlib.import_module("agent_r1_env.mcp_tool").check(entry)
+    elif backend := _backend(entry):
+        _declared(entry, {})
+        backend.check(entry)
+    else:
+        _plan(entry, {})
 
 
-def load_tool(entry: Entry, tasks: Any = None, overrides: Mapping[str, Any] | None = None) -> Tool:
-    """The tool that an entry declares. A class is built anew on each call.
+def load_tools(entry: Entry, tasks: Any = None, overrides: Mapping[str, Any] | None = None) -> list[Tool]:
+    """The tools that an entry declares: one, or those of a server. A class is built anew on each call.
 
     Args:
         tasks: the task set of the environment, for a class whose constructor takes ``tasks``.
         overrides: values in place of the file's, for the keys in ``OVERRIDES``.
 
     Raises:
-        CatalogError: the code is missing, fails, or doesn't fit the file.
+        CatalogError: the code is missing, fails, or doesn't fit the file; or a server does not answer.
         UnknownName: no such override.
     """
     overrides = overrides or {}
     for key in overrides:
         if key not in OVERRIDES:
             raise unknown_name("override", key, OVERRIDES, f"tool {entry.name!r}")
-    plan = _plan(entry, overrides)
-    run = _build(entry, plan, tasks)
-    close = getattr(run, "close", None) if isinstance(plan.target, type) else None
-    limits = {key: overrides.get(key, entry.data[key]) for key in ("timeout", "max_result_chars")}
-    return Tool(entry.name, plan.description, plan.parameters, run, close=close, **limits)
+    if "mcp" in entry.data:
+        server = importlib.import_module("agent_r1_env.mcp_tool")
+        tools: list[Tool] = server.load(entry, limits_of(entry, overrides))
+        return tools
+    return [_load(entry, tasks, overrides)]
+
+
+def load_tool(entry: Entry, tasks: Any = None, overrides: Mapping[str, Any] | None = None) -> Tool:
+    """The one tool that an entry declares; see ``load_tools``."""
+    tools = load_tools(entry, tasks, overrides)
+    if len(tools) != 1:
+        raise entry.error(f"declares {len(tools)} tools, where one was asked for", "mcp", of_key=True)
+    return tools[0]
+
+
+def _load(entry: Entry, tasks: Any, overrides: Mapping[str, Any]) -> Tool:
+    limits = limits_of(entry, overrides)
+    made: dict[str, Any]
+    if backend := _backend(entry):
+        description, parameters = _declared(entry, overrides)
+        made = {"run": backend.load(entry), "description": description, "parameters": parameters}
+        config = {}
+    else:
+        plan = _plan(entry, overrides)
+        made = {"description": plan.description, "parameters": plan.parameters, "hidden": plan.hidden}
+        made |= _runner(entry, plan, tasks) | {"secrets": filled_secrets(entry)}
+        config = plan.config
+    owner = json.dumps([str(entry.path), entry.name, config], sort_keys=True, default=str)
+    return Tool(entry.name, **made, **limits, version=str(entry.get("version")), owner=owner)
+
+
+def _backend(entry: Entry) -> Any:
+    """The module that makes what runs the tool, or None for Python code."""
+    return next(
+        (importlib.import_module(module) for key, module in BACKENDS.items() if key in entry.data), None
+    )
+
+
+def _declared(entry: Entry, overrides: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Description and parameters of a tool without code that could say them."""
+    text = overrides.get("description") or entry.get("description")
+    if not text:
+        raise entry.error("key 'description' is missing; it tells a model when to use the tool")
+    parameters = entry.get("parameters")
+    if parameters is None:
+        raise entry.error("key 'parameters' is missing; it says what a call takes, as JSON Schema")
+    _check_parameters(entry, parameters)
+    return text, parameters
 
 
 def _plan(entry: Entry, overrides: Mapping[str, Any]) -> _Plan:
@@ -74,7 +139,9 @@ def _plan(entry: Entry, overrides: Mapping[str, Any]) -> _Plan:
     if parameters is not None:
         _check_parameters(entry, parameters)
     try:
-        parameters = _fitting(entry, target, config, parameters or (made.parameters if made else None))
+        parameters, hidden = _fitting(
+            entry, target, config, parameters or (made.parameters if made else None)
+        )
     except SignatureFault as fault:
         raise entry.error(
             str(fault), "parameters" if entry.get("parameters") else "run", of_key=True
@@ -83,28 +150,37 @@ def _plan(entry: Entry, overrides: Mapping[str, Any]) -> _Plan:
     text = text or (made.description if made else description_of(target))
     if not text:
         raise entry.error("key 'description' is missing; it tells a model when to use the tool")
-    return _Plan(target, config, text, parameters)
+    return _Plan(target, config, text, parameters, hidden)
 
 
 def _fitting(
     entry: Entry, target: Any, config: Mapping[str, Any], parameters: dict[str, Any] | None
-) -> dict[str, Any]:
-    """The parameters, compared with the code or derived from it."""
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The parameters, compared with the code or derived from it, and the hidden arguments."""
+    given = {**config, **secrets_of(entry)}
     if not isinstance(target, type):
-        entry.check_config(target, config, "config")
+        _check_given(entry, target, config)
+        hidden = hidden_of(target, parameters)
         if parameters is None:
-            return describe(target, given=config)
-        compare(target, parameters, given=config)
-        return parameters
-    entry.check_config(target, config, "config", filled=("tasks",))
-    _check_complete(entry, target, config)
+            return describe(target, given=given), hidden
+        compare(target, parameters, given=[*given, *hidden])
+        return parameters, hidden
+    _check_given(entry, target, config, filled=("tasks",))
+    _check_complete(entry, target, given)
     call = next((base.__dict__["__call__"] for base in target.__mro__ if "__call__" in base.__dict__), None)
     if call is None:
         raise entry.error(f"class {target.__name__} has no __call__ method to run", "run")
+    hidden = hidden_of(call, parameters, method=True)
     if parameters is None:
-        return describe(call, method=True)
-    compare(call, parameters, method=True)
-    return parameters
+        return describe(call, method=True), hidden
+    compare(call, parameters, method=True, given=hidden)
+    return parameters, hidden
+
+
+def _check_given(entry: Entry, target: Any, config: Mapping[str, Any], filled: Collection[str] = ()) -> None:
+    """Make sure that the code takes what ``config`` and ``secrets`` fill in."""
+    entry.check_config(target, config, "config", filled=filled)
+    entry.check_config(target, secrets_of(entry), "secrets", filled=filled)
 
 
 def _check_parameters(entry: Entry, parameters: dict[str, Any]) -> None:
@@ -124,14 +200,27 @@ def _check_complete(entry: Entry, target: type, config: Mapping[str, Any]) -> No
             raise entry.error(f"{target.__name__} needs {name!r} in config", key, of_key=bool(config))
 
 
-def _build(entry: Entry, plan: _Plan, tasks: Any) -> Callable[..., Any]:
+def _runner(entry: Entry, plan: _Plan, tasks: Any) -> dict[str, Any]:
+    """What runs the tool, and how it is begun and closed, as arguments of ``Tool``."""
     if not isinstance(plan.target, type):
-        run: Callable[..., Any] = (
-            functools.partial(plan.target, **plan.config) if plan.config else plan.target
-        )
-        return run
-    given = dict(plan.config)
-    parameter = signature_of(plan.target).get("tasks")
+        return {"run": functools.partial(plan.target, **plan.config) if plan.config else plan.target}
+    build = functools.partial(_built, entry, plan, _arguments(entry, plan, tasks))
+    instance = entry.get("instance")
+    if instance == "episode":
+        return {"run": plan.target.__call__, "begin": build}
+    if instance == "shared":
+        key = json.dumps([str(entry.path), entry.name, plan.config], sort_keys=True, default=str)
+        return {"run": _SHARED.take(key, build), "close": functools.partial(_SHARED.give, key)}
+    built = build()
+    return {"run": built, "close": getattr(built, "close", None)}
+
+
+def _arguments(entry: Entry, plan: _Plan, tasks: Any) -> dict[str, Any]:
+    """What the constructor of a class is called with."""
+    taken = signature_of(plan.target)
+    secrets = {name: value for name, value in filled_secrets(entry).items() if name in taken}
+    given = {**plan.config, **secrets}
+    parameter = taken.get("tasks")
     if parameter is not None and "tasks" not in given:
         if tasks is not None:
             given["tasks"] = tasks
@@ -139,9 +228,48 @@ def _build(entry: Entry, plan: _Plan, tasks: Any) -> Callable[..., Any]:
             raise entry.error(
                 f"{plan.target.__name__} needs the tasks of an environment; none were given", "run"
             )
+    return given
+
+
+def _built(entry: Entry, plan: _Plan, given: Mapping[str, Any]) -> Callable[..., Any]:
+    """An object of the class, set up."""
     try:
         built: Callable[..., Any] = plan.target(**given)
+        if (setup := getattr(built, "setup", None)) is not None:
+            outcome = workers.start(setup, {}, _as_it_is).result(entry.get("timeout"))
+            if outcome.failure is not None:
+                raise outcome.failure
     except Exception as cause:
         reason = f"building {plan.target.__name__} failed: {type(cause).__name__}: {cause}"
         raise entry.error(reason, "run") from cause
     return built
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+class _Shared:
+    """Objects that several environments use, each closed when nobody uses it any more."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[Callable[..., Any], int]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, key: str, build: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+        with self._lock:
+            held, users = self._held[key] if key in self._held else (build(), 0)
+            self._held[key] = held, users + 1
+            return held
+
+    def give(self, key: str) -> None:
+        with self._lock:
+            held, users = self._held.pop(key)
+            if users > 1:
+                self._held[key] = held, users - 1
+                return
+        if (close := getattr(held, "close", None)) is not None:
+            close()
+
+
+_SHARED = _Shared()

@@ -40,7 +40,7 @@ for _name, _pattern, _first in _PLAIN_WORDS:
 
 @dataclass(frozen=True, eq=False)
 class YamlFile:
-    """One file that holds a mapping.
+    """One mapping, which is a whole file or an item of the list in it.
 
     Attributes:
         data: what the file says, as JSON data.
@@ -60,7 +60,7 @@ class YamlFile:
                 if keys in places:
                     return places[keys]
             keys, of_key = keys[:-1], True
-        return 1, 1
+        return self.values.get((), (1, 1))
 
 
 def read(path: Path, error: type[CatalogError] = CatalogError) -> YamlFile:
@@ -71,6 +71,15 @@ def read(path: Path, error: type[CatalogError] = CatalogError) -> YamlFile:
 
     Raises:
         CatalogError: it is missing, empty, no YAML, no mapping, or repeats a key; with line and column.
+    """
+    return read_all(path, error, lists=False)[0]
+
+
+def read_all(path: Path, error: type[CatalogError] = CatalogError, *, lists: bool = True) -> list[YamlFile]:
+    """Read a YAML file that holds a mapping or a list of mappings; keys count from the mapping.
+
+    Raises:
+        CatalogError: as ``read`` does.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -86,11 +95,17 @@ def read(path: Path, error: type[CatalogError] = CatalogError) -> YamlFile:
     root = _compose(text, path, error)
     if root is None:
         raise error("the file is empty", file=path)
+    if isinstance(root, yaml.SequenceNode) and lists and root.value:
+        return [_mapping(node, path, error, "here stands") for node in root.value]
+    return [_mapping(root, path, error, "the file holds")]
+
+
+def _mapping(node: Any, path: Path, error: type[CatalogError], where: str) -> YamlFile:
     builder = _Builder(path, error)
-    if not isinstance(root, yaml.MappingNode):
-        kind = "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
-        raise builder.error(f"expected lines of the form key: value, but the file holds {kind}", root)
-    return YamlFile(path, builder.build(root, ()), builder.keys, builder.values)
+    if not isinstance(node, yaml.MappingNode):
+        kind = "a list" if isinstance(node, yaml.SequenceNode) else "a single value"
+        raise builder.error(f"expected lines of the form key: value, but {where} {kind}", node)
+    return YamlFile(path, builder.build(node, ()), builder.keys, builder.values)
 
 
 def value(text: str, source: str) -> Any:

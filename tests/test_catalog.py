@@ -113,7 +113,7 @@ def test_the_built_in_catalogue_is_found_beside_the_package_or_in_it(
 
 
 def test_a_users_folder_is_registered_and_played(folder: Path) -> None:
-    assert register(folder, "Me") == ["Me/Trip-v2"]
+    assert register(folder, "Me") == ["Me/Trip-v2", "Me/WeatherTool-v0"]
     env = gym.make("Me/Trip-v2")
     _, info = env.reset(seed=0)
     assert [each["function"]["name"] for each in info["tools"]] == ["weather", "search"]
@@ -127,7 +127,7 @@ def test_a_users_folder_is_registered_and_played(folder: Path) -> None:
 
 def test_registering_a_folder_twice_is_harmless_and_sees_its_changes(folder: Path) -> None:
     register(folder, "Me")
-    assert register(folder, "Me") == ["Me/Trip-v2"]
+    assert register(folder, "Me") == ["Me/Trip-v2", "Me/WeatherTool-v0"]
     edit(folder / "tools" / "weather.py", "Rain", "Snow")
     env = gym.make("Me/Trip-v2")
     env.reset(seed=0)
@@ -144,7 +144,7 @@ def test_another_folder_may_not_take_the_same_id(folder: Path, tmp_path: Path) -
         CatalogError, match=r"Me/Trip-v2 is registered already, by .*mine; choose another namespace"
     ):
         register(other, "Me")
-    assert register(other, "You") == ["You/Trip-v2"]
+    assert register(other, "You") == ["You/Trip-v2", "You/WeatherTool-v0"]
 
 
 @pytest.mark.parametrize("namespace", ["", "a b", "a/b", "AgentR1", "a:b"])
@@ -219,7 +219,7 @@ def test_files_that_would_be_passed_over_are_told(folder: Path) -> None:
     with pytest.raises(CatalogError, match="entries end in .yaml; rename it to other.yaml"):
         register(folder, "Me")
     (folder / "tools" / "other.yml").rename(folder / "tools" / "Weather.yaml")
-    with pytest.raises(CatalogError, match="has the same name; keep one"):
+    with pytest.raises(CatalogError, match="keep one"):
         register(folder, "Me")
 
 

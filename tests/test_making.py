@@ -71,7 +71,7 @@ def ask(env) -> str:
 
 
 def test_a_folder_of_the_users_becomes_a_gymnasium_environment(folder):
-    assert register(folder, namespace="Making") == ["Making/Trip-v0"]
+    assert register(folder, namespace="Making") == ["Making/Trip-v0", "Making/WeatherTool-v0"]
     env = gym.make("Making/Trip-v0")
     assert ask(env) == "sun in Oslo"
     assert gym.make(gym.spec("Making/Trip-v0")).unwrapped.tasks.name == "trip"

@@ -155,7 +155,7 @@ def test_overrides_come_before_the_file(write: Any) -> None:
     ("text", "message"),
     [
         ("", "weather.yaml: the file is empty"),
-        ("name: weather\n", "weather.yaml:1:1: key 'run' is missing; it is the function or class to run"),
+        ("name: weather\n", "weather.yaml:1:1: one of the keys 'run', 'http', 'mcp', 'process' is missing"),
         ("run: ./code.py:today\n", "weather.yaml:1:1: key 'name' is missing"),
         (
             yaml(description="descripton: x"),
@@ -163,7 +163,7 @@ def test_overrides_come_before_the_file(write: Any) -> None:
         ),
         (
             yaml(description="zzz: x"),
-            "weather.yaml:2:1: unknown key 'zzz'; known: name, description, run, config",
+            "weather.yaml:2:1: unknown key 'zzz'; known: name, description, version, parameters, run",
         ),
         (
             yaml(more="timeout: fast"),
