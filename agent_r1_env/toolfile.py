@@ -96,7 +96,9 @@ def _load(entry: Entry, tasks: Any, overrides: Mapping[str, Any]) -> Tool:
     made: dict[str, Any]
     if backend := _backend(entry):
         description, parameters = _declared(entry, overrides)
-        made = {"run": backend.load(entry), "description": description, "parameters": parameters}
+        run = backend.load(entry)
+        made = {"run": run, "close": getattr(run, "close", None)}
+        made |= {"description": description, "parameters": parameters}
         config = {}
     else:
         plan = _plan(entry, overrides)
