@@ -187,6 +187,10 @@ def test_other_fences_are_prose(prose):
     assert (parsed.content, parsed.attempts) == (prose, ())
 
 
+def test_only_the_words_of_fences_may_be_in_capitals():
+    assert code("<THINK>\n```PYTHON\nx\n```\n</THINK>", FENCES) == ["x"]
+
+
 def test_a_fenced_block_that_breaks_off_is_incomplete():
     (error,) = FENCES.parse("```python\nprint(1", TOOLS).attempts
     assert error.kind == CallFault.INCOMPLETE

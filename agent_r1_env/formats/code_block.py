@@ -202,7 +202,7 @@ def _trimmed(code: str) -> str:
 
 class _Fences(_Blocks):
     openers = re.compile(
-        rf"^[ \t]*{_FENCE}(?:python3?|py|(?P<result>output))[ \t]*(?:\r?\n|\Z)", re.MULTILINE | re.IGNORECASE
+        rf"^[ \t]*{_FENCE}(?i:python3?|py|(?P<result>output))[ \t]*(?:\r?\n|\Z)", re.MULTILINE
     )
     mend = "write the code in a block that begins with a line of ```python and ends with a line of ```"
     behind = r"[ \t\r]*$"
