@@ -182,7 +182,8 @@ class Scanner:
         try:
             return (*read_json(self.json, at), ())
         except ValueError as strict:
-            if not self.repair:
+            # All that stands before the end of the text is JSON, so nothing can be mended.
+            if not self.repair or is_cut(strict, self.text):
                 raise
             try:
                 return self._mended(at)
