@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from agent_r1_env.errors import AgentR1Error
 from agent_r1_env.messages import Message
 
-PromptRenderer = Callable[[Sequence[Mapping[str, Any]], bool], str]
-"""(messages, whether the model is to go on) -> text."""
+
+class PromptRenderer(Protocol):
+    """A chat template as a function."""
+
+    def __call__(
+        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool, **variables: Any
+    ) -> str:
+        """The text; with ``add_generation_prompt`` it ends where the model's turn begins."""
+
 
 _COLOURS = {"system": "2", "user": "36", "assistant": "32", "tool": "33"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -48,9 +55,11 @@ def renderer(chat_template: str) -> PromptRenderer:
     except TemplateError as error:
         raise TemplateFault(f"the chat template does not compile: {error}") from error
 
-    def render(messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool) -> str:
+    def render(messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool, **variables: Any) -> str:
         try:
-            return template.render(messages=messages, add_generation_prompt=add_generation_prompt)
+            return template.render(
+                messages=messages, add_generation_prompt=add_generation_prompt, **variables
+            )
         except TemplateError as error:
             raise TemplateFault(f"the chat template fails on this conversation: {error}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,41 +17,57 @@ _SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 
 class ByteTokenizer:
-    """One token a byte, three special tokens, a ChatML template; needs no package.
+    """One token a byte, some special tokens, a chat template; needs no package.
 
     It speaks the part of a transformers tokenizer that this package uses.
     """
 
-    chat_template: str | None = formats.CHATML
-    all_special_tokens = list(_SPECIAL)
-    all_special_ids = [256, 257, 258]
     eos_token_id = 258
     pad_token_id = 256
 
+    def __init__(
+        self,
+        chat_template: str | None = formats.CHATML,
+        more_special: Sequence[str] = (),
+        *,
+        drops_special: bool = False,
+    ) -> None:
+        """A tokenizer with a chat template of its own.
+
+        Args:
+            more_special: special tokens beside those of ChatML.
+            drops_special: ``decode`` leaves special tokens out unless it is told not to.
+        """
+        self.chat_template = chat_template
+        self.all_special_tokens = [*_SPECIAL, *more_special]
+        self.all_special_ids = [256 + place for place in range(len(self.all_special_tokens))]
+        self._drops_special = drops_special
+        longest_first = sorted(self.all_special_tokens, key=len, reverse=True)
+        self._pieces = re.compile("|".join(map(re.escape, longest_first)))
+
     def __len__(self) -> int:
-        return 259
+        return 256 + len(self.all_special_tokens)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """UTF-8 bytes, special tokens as one id each."""
         ids: list[int] = []
-        while text:
-            starts = {text.find(token): token for token in _SPECIAL if token in text}
-            cut = min(starts, default=len(text))
-            ids.extend(text[:cut].encode("utf-8"))
-            text = text[cut:]
-            if starts:
-                ids.append(256 + _SPECIAL.index(starts[cut]))
-                text = text[len(starts[cut]) :]
+        position = 0
+        for match in self._pieces.finditer(text):
+            ids.extend(text[position : match.start()].encode("utf-8"))
+            ids.append(256 + self.all_special_tokens.index(match.group()))
+            position = match.end()
+        ids.extend(text[position:].encode("utf-8"))
         return ids
 
-    def decode(self, token_ids: Iterable[int], *, skip_special_tokens: bool = False) -> str:
+    def decode(self, token_ids: Iterable[int], *, skip_special_tokens: bool | None = None) -> str:
         """The text; bytes that are no UTF-8 become the replacement character."""
+        skip = self._drops_special if skip_special_tokens is None else skip_special_tokens
         data = bytearray()
         for token in token_ids:
             if token < 256:
                 data.append(token)
-            elif not skip_special_tokens:
-                data.extend(_SPECIAL[token - 256].encode())
+            elif not skip:
+                data.extend(self.all_special_tokens[token - 256].encode())
         return data.decode("utf-8", "replace")
 
     def apply_chat_template(
@@ -63,7 +80,8 @@ class ByteTokenizer:
         **_: Any,
     ) -> Any:
         """The conversation as text, or as ids."""
-        text = prompt.renderer(self.chat_template or formats.CHATML)(conversation, add_generation_prompt)
+        render = prompt.renderer(self.chat_template or formats.CHATML)
+        text = render(conversation, add_generation_prompt, tools=tools)
         return self.encode(text) if tokenize else text
 
 
