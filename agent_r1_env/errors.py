@@ -17,6 +17,10 @@ AgentR1Error
     └── TransientError               it may go better the next time; the call is tried again
         └── RateLimited              a service asks to be called less often
 
+AgentR1Warning (UserWarning)
+├── FormatWarning                    replies show the marks of another wire format
+└── TemplateWarning                  a chat template refused a conversation, which was written another way
+
 What a model writes raises none of these from ``ToolEnv.step``: there, it becomes an observation.
 """
 
@@ -113,6 +117,18 @@ class ToolError(AgentR1Error, RuntimeError):
 
 class ArgumentError(ToolError, ValueError):
     """The arguments of a call do not fit the tool's schema; the text is for the model."""
+
+
+class AgentR1Warning(UserWarning):
+    """Root of every warning of this package."""
+
+
+class FormatWarning(AgentR1Warning):
+    """The model seems to write calls in another wire format than the environment reads."""
+
+
+class TemplateWarning(AgentR1Warning):
+    """A chat template refused a conversation."""
 
 
 class TransientError(ToolError):

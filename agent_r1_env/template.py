@@ -7,25 +7,23 @@ it is. Decoding a reply is for the environment's eyes only: the ids that are tra
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-import jinja2
-import jinja2.ext
-import jinja2.meta
-
 from agent_r1_env.engines import Tokenizer
+from agent_r1_env.errors import TemplateWarning
+from agent_r1_env.facts import Facts, examine
+from agent_r1_env.fitting import fit
 from agent_r1_env.formats import Format
+from agent_r1_env.formats.detection import speaks
+from agent_r1_env.layout import Layout, Mode
+from agent_r1_env.probe import Refused, Renderer, turn
+from agent_r1_env.prompt import TemplateFault, printable
 
 _SENTINEL = "sentinel-of-an-assistant-turn"
-_PROBE_TOOL = {
-    "type": "function",
-    "function": {
-        "name": "probe",
-        "description": "Probe.",
-        "parameters": {"type": "object", "properties": {"x": {"type": "string", "description": "X"}}},
-    },
-}
+_REASONING = ("<think>", "</think>", "[THINK]", "[/THINK]")
 Turn = Mapping[str, Any]
 
 
@@ -42,43 +40,90 @@ class Template(Protocol):
         """Text of sampled ids as the environment reads it, without the token that ended the turn."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stops:
+    """What ends a reply.
+
+    Attributes:
+        texts: texts that end it and stay in it.
+        ids: tokens that end it, those of ``kept`` too; the template's own end of turn last.
+        kept: tokens that end it and stay in what the environment reads.
+    """
+
+    texts: tuple[str, ...] = ()
+    ids: tuple[int, ...] = ()
+    kept: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(
+        cls,
+        tokenizer: Any,
+        format: Format | None = None,
+        more: Iterable[int] = (),
+        texts: Sequence[str] = (),
+    ) -> Stops:
+        """The stops of a tokenizer and a format.
+
+        A text that is one token of the tokenizer is looked for as a token: where decoding drops special
+        tokens, as engines do by default, their text never appears.
+
+        Args:
+            more: further tokens that end a reply.
+            texts: further texts that do.
+        """
+        known = {text: token for token, text in _added_tokens(tokenizer).items()}
+        wanted = dict.fromkeys([*texts, *(format.stop if format else ())])
+        kept = [known[text] for text in wanted if text in known]
+        ends = [known[text] for text in (format.end_of_turn if format else ()) if text in known]
+        ids = [*_eos(tokenizer), *ends, *kept]
+        last = list(dict.fromkeys(more))
+        ids = [*(token for token in dict.fromkeys(ids) if token not in last), *last]
+        silent = {*_eos(tokenizer), *ends, *last}
+        return cls(tuple(text for text in wanted if text not in known), tuple(ids), frozenset(kept) - silent)
+
+
 class PlainText:
     """Hands an environment's text to the tokenizer as it is."""
 
     def __init__(
-        self, tokenizer: Tokenizer, stop_token_ids: Sequence[int] = (), stop: Sequence[str] = ()
+        self,
+        tokenizer: Tokenizer,
+        stop_token_ids: Sequence[int] = (),
+        stop: Sequence[str] = (),
+        format: Format | None = None,
     ) -> None:
-        """The tokenizer's end of sequence stops too; ``stop`` are texts that end a reply."""
+        """The tokenizer's end of sequence stops too, and what ends a reply in the format."""
         self.tokenizer = tokenizer
-        self.stop = tuple(stop)
-        self.stop_token_ids = tuple(dict.fromkeys([*_eos(tokenizer), *stop_token_ids]))
+        self.stops = Stops.of(tokenizer, format, stop_token_ids, stop)
+        self.stop, self.stop_token_ids = self.stops.texts, self.stops.ids
 
     def encode(self, observation: str, info: Mapping[str, Any]) -> list[int]:
         """Ids of the observation, with a begin token where the tokenizer is used to one."""
-        return list(self.tokenizer.encode(_encodable(observation)))
+        return list(self.tokenizer.encode(printable(observation)))
 
     def reply_text(self, ids: Sequence[int]) -> str:
         """Text of sampled ids, special tokens kept, the one that ended the turn left out."""
-        return _reply_text(self.tokenizer, ids, self.stop_token_ids)
+        return _reply_text(self.tokenizer, ids, self.stops)
 
 
 class ChatTemplate:
     """Renders an environment's messages with the chat template of a tokenizer.
 
-    Tools are handed to the template when it takes ``tools`` and then tells the model to write calls in the
-    format that the environment reads; otherwise the format writes the tools into the system turn.
+    What the template does with tools, calls and results is found out by rendering, and the first `Mode` is
+    taken in which it loses none of them.
 
     Attributes:
-        native: Whether the tokenizer's template renders tools and tool results itself.
-        stop_token_ids: The tokenizer's end of sequence and what the template writes behind an assistant turn,
-            which for many models is another token.
+        layout: how conversations are handed to the template.
+        stop_token_ids: The tokenizer's end of sequence, the tokens that end a reply in the format, and what
+            the template writes behind an assistant turn, which for many models is another one.
     """
 
-    def __init__(self, tokenizer: Any, format: Format, native: bool | None = None) -> None:
-        """Probe the tokenizer's template; ``native`` overrides what the probe finds.
+    def __init__(self, tokenizer: Any, format: Format, mode: Mode | str | None = None) -> None:
+        """Probe the tokenizer's template; with a ``mode`` no other is tried.
 
         Raises:
             ValueError: the tokenizer has no chat template.
+            TemplateFault: whatever the mode, the template loses a part of the conversation.
         """
         if not getattr(tokenizer, "chat_template", None):
             raise ValueError(
@@ -86,15 +131,37 @@ class ChatTemplate:
             )
         self.tokenizer = tokenizer
         self.format = format
-        self.stop = format.stop
         self._special = _special_pattern(tokenizer)
-        self._system_turns = self._renders([_turn("system", "s"), _turn("user", "u")])
-        self.native = self._speaks_format() if native is None else native
-        self.stop_token_ids = tuple(dict.fromkeys([*_eos(tokenizer), *self._end_of_turn()]))
+        self._render = Renderer(tokenizer)
+        self.facts: Facts = examine(self._render)
+        found = fit(
+            self._render,
+            self.facts,
+            format,
+            spoken=speaks(self.facts, format),
+            mode=None if mode is None else Mode(mode),
+        )
+        self.why_not = found.why_not
+        if found.layout is None:
+            reasons = "; ".join(f"{each}: {reason}" for each, reason in found.why_not.items())
+            raise TemplateFault(
+                f"the tokenizer's chat template loses a part of a conversation with tools in the format "
+                f"{format.name!r} ({reasons}); give tokenizer.chat_template another template"
+            )
+        self.layout: Layout = found.layout
+        self._opened, self._closing = _opened(self.facts.opening, (*format.reasoning, *_REASONING))
+        self.stops = Stops.of(tokenizer, format, self._end_of_turn())
+        self.stop, self.stop_token_ids = self.stops.texts, self.stops.ids
+        self._warned = False
+
+    @property
+    def mode(self) -> Mode:
+        """Who writes tools, calls and results into the prompt."""
+        return self.layout.mode
 
     def encode(self, observation: str, info: Mapping[str, Any]) -> list[int]:
         """Ids of ``info["messages"]``; without messages the observation is taken as one user turn."""
-        messages = info.get("messages") or [_turn("user", observation)]
+        messages = info.get("messages") or [turn("user", observation)]
         return self.prompt_ids(messages, info.get("tools") or [])
 
     def prompt_ids(self, messages: Sequence[Turn], tools: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -103,78 +170,67 @@ class ChatTemplate:
 
     def prompt_text(self, messages: Sequence[Turn], tools: Sequence[Mapping[str, Any]]) -> str:
         """Text of the whole conversation; special tokens inside user and tool turns are broken by a space."""
-        turns = [self._disarmed(message) for message in messages]
-        if self.native:
-            return self._render(turns, list(tools) or None)
-        return self._render(self.format.flatten(turns, tools), None)
+        turns = [self._prepared(message) for message in messages]
+        try:
+            return self._render(*self.layout.lay_out(turns, tools, self.format, self._disarm))
+        except Refused as refused:
+            if self.layout.mode is Mode.FLATTENED:
+                raise TemplateFault(f"the chat template fails on this conversation: {refused}") from refused
+            return self._flattened(turns, tools, refused)
+
+    def _flattened(self, turns: Sequence[Turn], tools: Sequence[Mapping[str, Any]], why: Refused) -> str:
+        """A conversation that the template refuses as it is: what a model writes must not end a run."""
+        if not self._warned:
+            self._warned = True
+            text = (
+                f"the chat template refused a conversation ({why}); it was rendered in the mode 'flattened'"
+            )
+            warnings.warn(text, TemplateWarning, stacklevel=3)
+        system = self.facts.findings["system role"].kept
+        layout = Layout(Mode.FLATTENED, system, self.facts.silence)
+        try:
+            return self._render(*layout.lay_out(turns, tools, self.format))
+        except Refused as refused:
+            raise TemplateFault(f"the chat template fails on this conversation: {refused}") from refused
 
     def reply_text(self, ids: Sequence[int]) -> str:
         """Text of sampled ids, special tokens kept, the one that ended the turn left out."""
-        return _reply_text(self.tokenizer, ids, self.stop_token_ids)
+        return _reply_text(self.tokenizer, ids, self.stops)
 
-    def _disarmed(self, message: Turn) -> dict[str, Any]:
-        content = _encodable(str(message.get("content") or ""))
+    def _prepared(self, message: Turn) -> dict[str, Any]:
+        """The message as it may be rendered: what others wrote disarmed, what the model wrote made whole."""
+        content = printable(str(message.get("content") or ""))
         if message["role"] in ("user", "tool"):
-            content = self._special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", content)
+            content = self._disarm(content)
+        elif message["role"] == "assistant" and self._only_closes(content):
+            content = self._opened + content
         return {**message, "content": content}
 
-    def _render(self, turns: Sequence[Turn], tools: Any, prompt: bool = True) -> str:
-        if not self._system_turns:
-            turns = _without_system(turns)
-        text = self.tokenizer.apply_chat_template(
-            [dict(turn) for turn in turns], tools=tools, tokenize=False, add_generation_prompt=prompt
-        )
-        return str(text)
+    def _only_closes(self, reply: str) -> bool:
+        """Whether a reply ends reasoning that the prompt opened."""
+        before, closed, _ = reply.partition(self._closing) if self._closing else ("", "", "")
+        return bool(closed) and self._opened.strip() not in before
 
-    def _renders(self, turns: Sequence[Turn]) -> bool:
-        """Whether the template accepts the turns; those that refuse a role raise."""
-        try:
-            self.tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=True)
-        except jinja2.TemplateError:
-            return False
-        return True
-
-    def _speaks_format(self) -> bool:
-        """Whether the template takes tools and shows the model the call syntax of our format."""
-        if not _takes_tools(self.tokenizer.chat_template):
-            return False
-        marker = self.format.render_call("probe", {}).partition("{")[0].strip()
-        return marker in self._render([_turn("user", "u")], [_PROBE_TOOL])
+    def _disarm(self, text: str) -> str:
+        return self._special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
 
     def _end_of_turn(self) -> list[int]:
         """The special token right behind an assistant turn, if there is one."""
-        text = self._render([_turn("user", "u"), _turn("assistant", _SENTINEL)], None, prompt=False)
-        behind = text.rpartition(_SENTINEL)[2]
+        said = [turn("user", "u"), turn("assistant", _SENTINEL)]
+        try:
+            behind = self._render(said, prompt=False).rpartition(_SENTINEL)[2]
+        except Refused:
+            return []
         ids = list(self.tokenizer.encode(behind, add_special_tokens=False)) if behind else []
         return ids[:1] if ids and _is_special(self.tokenizer, ids[0]) else []
 
 
-def _turn(role: str, content: str) -> dict[str, str]:
-    return {"role": role, "content": content}
-
-
-def _without_system(turns: Sequence[Turn]) -> list[Turn]:
-    """The turns with a leading system text moved to the top of the first user turn."""
-    if not turns or turns[0]["role"] != "system":
-        return list(turns)
-    system, rest = turns[0]["content"], list(turns[1:])
-    if rest and rest[0]["role"] == "user":
-        return [_turn("user", f"{system}\n\n{rest[0]['content']}"), *rest[1:]]
-    return [_turn("user", system), *rest]
-
-
-def _takes_tools(template: Any) -> bool:
-    """Whether a chat template (or one of several named ones) reads the variable ``tools``."""
-    sources = template.values() if isinstance(template, Mapping) else [template]
-    return any("tools" in _variables(str(source)) for source in sources)
-
-
-def _variables(source: str) -> set[str]:
-    environment = jinja2.Environment(extensions=[jinja2.ext.loopcontrols])
-    try:
-        return jinja2.meta.find_undeclared_variables(environment.parse(source))
-    except jinja2.TemplateSyntaxError:  # tags of a library's own, such as {% generation %}
-        return set(re.findall(r"\w+", source))
+def _opened(opening: str, tags: Sequence[str]) -> tuple[str, str]:
+    """The tag that the head of a turn ends with, white space included, and the one that closes it."""
+    for tag, closing in zip(tags[::2], tags[1::2], strict=False):
+        if opening.rstrip().endswith(tag):
+            return opening[opening.rindex(tag) :], closing
+    return "", ""
 
 
 def _eos(tokenizer: Any) -> list[int]:
@@ -201,18 +257,20 @@ def _special_pattern(tokenizer: Any) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, texts)) if texts else r"(?!)")
 
 
-def _encodable(text: str) -> str:
-    """``text`` without lone surrogates, which no tokenizer accepts."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+def _added_tokens(tokenizer: Any) -> dict[int, str]:
+    """Id to text of every token that was added to the vocabulary, special or not."""
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    return {int(i): str(token) for i, token in added.items()} | _special_tokens(tokenizer)
 
 
-def _reply_text(tokenizer: Tokenizer, ids: Sequence[int], stops: Sequence[int]) -> str:
-    kept = ids[:-1] if ids and ids[-1] in stops else ids
-    return str(tokenizer.decode(list(kept), skip_special_tokens=False))
+def _reply_text(tokenizer: Tokenizer, ids: Sequence[int], stops: Stops) -> str:
+    ended = bool(ids) and ids[-1] in stops.ids and ids[-1] not in stops.kept
+    # Whatever the tokenizer's default: the marks of many formats are special tokens.
+    return str(tokenizer.decode(list(ids[:-1] if ended else ids), skip_special_tokens=False))
 
 
 def template_for(tokenizer: Any, format: Format) -> Template:
     """``ChatTemplate`` for a tokenizer that has a chat template, else ``PlainText``."""
     if getattr(tokenizer, "chat_template", None):
         return ChatTemplate(tokenizer, format)
-    return PlainText(tokenizer, stop=format.stop)
+    return PlainText(tokenizer, format=format)

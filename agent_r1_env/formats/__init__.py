@@ -9,13 +9,19 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agent_r1_env.errors import unknown_name
+from agent_r1_env.errors import UnknownName, unknown_name
 from agent_r1_env.formats.format import Format
 from agent_r1_env.formats.reading import ParsedReply
 
-__all__ = ["CHATML", "Format", "ParsedReply", "get", "names", "register"]
+if TYPE_CHECKING:
+    from agent_r1_env.formats.detection import Detection
+
+__all__ = ["AUTO", "CHATML", "Format", "ParsedReply", "detect", "get", "names", "register"]
+
+AUTO = "auto"
+"""In place of a name: the format that the model's chat template speaks, for what knows the model."""
 
 CHATML = (
     "{% for message in messages %}"
@@ -53,7 +59,7 @@ def register(name: str, format: Format) -> None:
     Raises:
         ValueError: the name is taken by another format.
     """
-    if name in _CLASSES or _FORMATS.setdefault(name, format) is not format:
+    if name == AUTO or name in _CLASSES or _FORMATS.setdefault(name, format) is not format:
         raise ValueError(f"a format named {name!r} is already registered; choose another name")
 
 
@@ -75,11 +81,23 @@ def get(name: str | Mapping[str, Any] | Format) -> Format:
         return name
     if isinstance(name, Mapping):
         return _with_options(**name)
+    if name == AUTO:
+        raise UnknownName(
+            f"the format {AUTO!r} is found out from a model's tokenizer, which is not at hand here; give it "
+            "to Rollout, to evaluate or in a recipe, or name the format: formats.detect(tokenizer).name"
+        )
     if name not in _FORMATS:
         if name not in _CLASSES:
             raise unknown_name("format", name, names())
         _FORMATS[name] = _class(name)()
     return _FORMATS[name]
+
+
+def detect(tokenizer: Any) -> Detection:
+    """Choose the format that a tokenizer's chat template speaks, and say why."""
+    from agent_r1_env.formats import detection  # here, because it needs Jinja
+
+    return detection.detect(tokenizer)
 
 
 def _with_options(name: str = "", **options: Any) -> Format:
