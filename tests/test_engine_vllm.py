@@ -89,6 +89,23 @@ async def test_a_stop_text_ends_a_reply_and_is_kept(engine: Any) -> None:
     assert engine.tokenizer.decode(made.ids)[-1] in "aet>", "the text, or the end of turn"
 
 
+def test_stop_texts_are_looked_for_in_text_that_keeps_special_tokens() -> None:
+    from agent_r1_env.engines.vllm import _params
+
+    params = _params(Sampling(stop=("<|im_start|>",)))
+    assert params.detokenize
+    assert not params.skip_special_tokens
+    assert not params.spaces_between_special_tokens
+
+
+async def test_a_stop_text_that_is_a_special_token_ends_a_reply(engine: Any) -> None:
+    special = engine.tokenizer.all_special_tokens
+    made = await engine.generate([65], Sampling(max_tokens=1000, stop=tuple(special), seed=1))
+    assert made.finish_reason == "stop"
+    assert made.ids[-1] in engine.tokenizer.all_special_ids
+    assert not set(made.ids[:-1]) & set(engine.tokenizer.all_special_ids)
+
+
 async def test_the_limit_and_the_context_end_a_reply_by_length(engine: Any) -> None:
     greedy = Sampling(max_tokens=2, temperature=0)
     assert (await engine.generate([65] * 4, greedy)).finish_reason == "length"

@@ -163,6 +163,8 @@ def _params(sampling: Sampling) -> Any:
         stop_token_ids=list(sampling.stop_token_ids) or None,
         include_stop_str_in_output=True,
         detokenize=bool(sampling.stop),  # text is only needed to find stop strings
+        skip_special_tokens=False,  # a stop string may hold one, or stand beside one
+        spaces_between_special_tokens=False,
         logprobs=0,
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
