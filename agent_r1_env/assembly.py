@@ -77,13 +77,14 @@ def trainer(plan: Recipe, args: Any, results: Results, progress: Progress) -> Ag
 
 def _training_tasks(plan: Recipe) -> Any:
     """The environment's tasks but for those that the evaluation draws."""
+    from agent_r1_env import auto
     from agent_r1_env.evaluate import choose, make
     from agent_r1_env.grpo import task_dataset
 
     tasks = task_dataset(plan.env, plan.env_kwargs)
     if not plan.eval.episodes:
         return tasks
-    env = make(plan.env, plan.eval.env_kwargs)
+    env = make(plan.env, auto.ignored(plan.eval.env_kwargs))
     drawn = {env.tasks[number].id for number in choose(len(env.tasks), plan.eval.episodes, plan.eval.seed)}
     env.close()
     left = tasks.select([number for number, task in enumerate(tasks["task"]) if task not in drawn])

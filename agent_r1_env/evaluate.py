@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import gymnasium as gym
 import numpy as np
 
+from agent_r1_env import auto
 from agent_r1_env.batch import facts
 from agent_r1_env.catalog import Catalog
 from agent_r1_env.env import ToolEnv
@@ -102,7 +103,8 @@ def evaluate(
             the other.
         engine: a model instead; its episodes run ``concurrency`` at a time.
         n: number of tasks, drawn by ``seed`` and so the same for every policy; all of them by default.
-        env_kwargs: what ``gym.make`` gets beside the id.
+        env_kwargs: what ``gym.make`` gets beside the id; ``format="auto"`` needs an engine, whose tokenizer
+            then decides.
         sampling: of the engine; greedy by default.
         name: of the policy, for the report; a named policy's own by default.
         episodes: a JSON-lines file to which every episode is appended as it ends.
@@ -113,6 +115,8 @@ def evaluate(
     """
     if (policy is None) == (engine is None):
         raise ValueError("give either a policy or an engine")
+    if engine is not None:
+        env_kwargs = auto.resolve(env_kwargs, engine.tokenizer)
     env = make(env_id, env_kwargs)
     try:
         chosen = choose(len(env.tasks), n, seed)

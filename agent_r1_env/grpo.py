@@ -28,6 +28,7 @@ except ImportError as error:
     raise missing_extra(error.name or "trl", "train") from error
 
 from agent_r1_env import advantage as estimators
+from agent_r1_env import auto
 from agent_r1_env.batch import (
     columns,
     count_drift,
@@ -91,7 +92,8 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
 
         Args:
             model: a name, a folder or a model, as for TRL.
-            env: id of a registered environment; ``env_kwargs`` are plain data for ``gymnasium.make``.
+            env: id of a registered environment; ``env_kwargs`` are plain data for ``gymnasium.make``, where
+                ``format="auto"`` is the wire format that the chat template of the model speaks.
             train_dataset: rows with ``prompt`` (for TRL's tables) and ``task`` (index or id, for the
                 environment's ``reset``). By default all tasks of the environment.
             rollout: plays the requested episodes in place of the built-in rollout, in their order.
@@ -370,7 +372,7 @@ def episode_reward(completions: Sequence[Any], episode_reward: Sequence[float], 
 
 def task_dataset(env: str, env_kwargs: Mapping[str, Any] | None = None) -> Dataset:
     """All tasks of an environment as TRL's data set: ids for ``reset``, questions for TRL's tables."""
-    opened = make(env, env_kwargs)
+    opened = make(env, auto.ignored(env_kwargs))
     try:
         tasks = [(task.id, task.question) for task in opened.tasks]
     finally:

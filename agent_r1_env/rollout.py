@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import warnings
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from agent_r1_env import formats
+from agent_r1_env import auto, formats
 from agent_r1_env.engines import Engine, Sampling
 from agent_r1_env.episode import Episode
+from agent_r1_env.errors import FormatWarning
+from agent_r1_env.foreign import ForeignCalls
 from agent_r1_env.hosted import HostedEnv, close_all, close_all_async
 from agent_r1_env.play import EpisodeRequest, Player, play
 from agent_r1_env.template import Template, template_for
@@ -23,6 +26,7 @@ from agent_r1_env.template import Template, template_for
 __all__ = ["EpisodeRequest", "Rollout"]
 
 _T = TypeVar("_T")
+_EARLY = 32  # replies after which a run that reads no call is not waited for to its end
 
 
 class Rollout:
@@ -30,7 +34,8 @@ class Rollout:
 
     Environments are made when first needed, at most ``concurrency``, and reused by ``reset`` until ``close``.
     An environment whose ``reset`` or ``step`` raises gives an episode with the stop reason "error" and is
-    replaced. An error of ``gym.make``, the engine or ``on_episode`` ends the whole rollout.
+    replaced. An error of ``gym.make``, the engine or ``on_episode`` ends the whole rollout. Replies that show
+    the marks of another wire format give a ``FormatWarning``, once.
     """
 
     def __init__(
@@ -48,6 +53,8 @@ class Rollout:
         """Set up a rollout; nothing is made yet.
 
         Args:
+            env_kwargs: Of ``gymnasium.make``; ``format="auto"`` is the format that the chat template of the
+                engine's tokenizer speaks.
             template: None is the chat template of the engine's tokenizer with the environment's wire format,
                 or plain text where the tokenizer has no chat template.
             sampling: Its stop ids and texts are added to those of the template. With a seed every reply is
@@ -60,7 +67,7 @@ class Rollout:
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, got {concurrency}")
         self.env_id = env_id
-        self.env_kwargs = dict(env_kwargs or {})
+        self.env_kwargs = auto.resolve(env_kwargs, engine.tokenizer)
         self.engine = engine
         self.template = template
         self.sampling = sampling or Sampling()
@@ -68,6 +75,8 @@ class Rollout:
         self.max_prompt_tokens = max_prompt_tokens
         self.on_episode = on_episode
         self._idle: list[HostedEnv] = []
+        self._foreign: ForeignCalls | None = None
+        self._warned = False
 
     def run(self, requests: Sequence[EpisodeRequest], policy_version: int | None = None) -> list[Episode]:
         """``run_async`` for plain code; works too where an event loop runs already, as in a notebook."""
@@ -91,6 +100,7 @@ class Rollout:
             await asyncio.gather(*tasks, return_exceptions=True)
             await close_all_async(self._idle)
             raise
+        self._warn()
         return [batch.episodes[place] for place in range(len(requests))]
 
     def close(self) -> None:
@@ -116,6 +126,7 @@ class Rollout:
                     broken, env = [env], None
                     await close_all_async(broken)
                 batch.episodes[place] = episode
+                self._watch(episode)
                 if self.on_episode is not None:
                     self.on_episode(episode)
         finally:
@@ -136,10 +147,25 @@ class Rollout:
             return env
 
     def _player(self, env: HostedEnv) -> Player:
+        format = getattr(env.env.unwrapped, "format", None)
+        if self._foreign is None and isinstance(format, formats.Format):
+            self._foreign = ForeignCalls(format)
         if self.template is None:
-            format = getattr(env.env.unwrapped, "format", None) or formats.get("hermes")
-            self.template = template_for(self.engine.tokenizer, format)
+            self.template = template_for(self.engine.tokenizer, format or formats.get("hermes"))
         return Player(self.engine, self.template, self.sampling, self.max_prompt_tokens)
+
+    def _watch(self, episode: Episode) -> None:
+        """Look out for calls in another form than the environment reads."""
+        if self._foreign is not None and not self._warned:
+            self._foreign.add(episode)
+            if self._foreign.replies >= _EARLY:
+                self._warn()
+
+    def _warn(self) -> None:
+        message = self._foreign.message() if self._foreign is not None and not self._warned else None
+        if message is not None:
+            self._warned = True
+            warnings.warn(message, FormatWarning, stacklevel=2)
 
 
 @dataclass(frozen=True)

@@ -6,25 +6,29 @@ import asyncio
 import gc
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
 
+from agent_r1_env import formats
 from agent_r1_env.engines import Generation, Sampling
 from agent_r1_env.engines.scripted import ScriptedEngine
 from agent_r1_env.episode import Episode, EpisodeFile, read_episodes
-from agent_r1_env.errors import EngineError
+from agent_r1_env.errors import EngineError, FormatWarning
+from agent_r1_env.foreign import ForeignCalls
 from agent_r1_env.rollout import EpisodeRequest, Rollout
 from agent_r1_env.spaces import UnicodeText
-from agent_r1_env.testing import ByteTokenizer, answer, call, scripted, sum_env
+from agent_r1_env.testing import ByteTokenizer, answer, call, say, scripted, sum_env
 from agent_r1_env.tool import tool
 from agent_r1_env.trajectory import rows, sampled_ids, trained_ids
 
@@ -368,7 +372,7 @@ def test_every_reply_is_drawn_from_a_seed_of_its_own() -> None:
 def test_stop_tokens_come_from_the_template() -> None:
     engine = Recording()
     play(SUM, requests(1), engine, sampling=Sampling(stop_token_ids=(5,), stop=("x",)))
-    assert engine.asked[0].stop_token_ids == (5, 258)
+    assert engine.asked[0].stop_token_ids == (5, 256, 258)
     assert engine.asked[0].stop == ("x",)
 
 
@@ -532,3 +536,88 @@ def test_nothing_holds_on_to_a_closed_rollout() -> None:
     WATCH.closed.clear()
     gc.collect()
     assert not [thing for thing in gc.get_objects() if type(thing) is Echo]
+
+
+# -- wire formats
+
+
+MISTRAL = '[TOOL_CALLS] [{"name": "add", "arguments": {"a": 1, "b": 1}, "id": "abcdefghi"}]'
+MISTRAL_TURNS = (
+    "{% if tools %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS]{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+    "{% for c in m.tool_calls or [] %}{% set f = c.function %}"
+    "[TOOL_CALLS]{{ f.name }}[ARGS]{{ f.arguments | tojson }}{% endfor %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def speaking_mistral(*replies: str) -> ScriptedEngine:
+    """An engine whose tokenizer drops Mistral's marks unless it is told not to."""
+    tokenizer = ByteTokenizer(MISTRAL_TURNS, ["[TOOL_CALLS]", "[ARGS]"], drops_special=True)
+    return ScriptedEngine(say(*replies), tokenizer)
+
+
+def test_calls_that_are_written_in_special_tokens_are_read() -> None:
+    engine = speaking_mistral(MISTRAL, answer(1))
+    (episode,) = play(SUM, requests(1), engine, env_kwargs={"format": "mistral"})
+    assert engine.tokenizer.decode(episode.steps[0].response_ids).startswith(" [{"), "dropped by default"
+    assert [call["name"] for call in episode.steps[0].calls] == ["add"]
+    assert episode.stop_reason == "answer"
+
+
+def test_the_format_is_found_out_from_the_tokenizer() -> None:
+    with Rollout(SUM, {"format": "auto"}, engine=speaking_mistral(MISTRAL, answer(1))) as rollout:
+        (episode,) = rollout.run(requests(1))
+    assert rollout.env_kwargs == {"format": "mistral"}
+    assert [call["ok"] for call in episode.steps[0].calls] == [True]
+
+
+def test_replies_in_another_format_are_warned_about_once() -> None:
+    with Rollout(SUM, engine=scripted(MISTRAL)) as rollout:
+        with pytest.warns(FormatWarning) as caught:
+            rollout.run(requests(8))
+        assert len(caught) == 1
+        text = str(caught[0].message)
+        assert "0 calls parsed by 'hermes', " in text
+        assert re.search(r"\d+ of \d+ replies hold `\[TOOL_CALLS\]`; the model may speak 'mistral'", text)
+        assert "--set format=mistral" in text
+        rollout.run(requests(8))
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        pytest.param((call("add", a=1, b=1), answer(1)), id="own-calls"),
+        pytest.param(("I see.",), id="prose"),
+        pytest.param((MISTRAL, "I see.", "I see."), id="a-minority"),
+        pytest.param((f"{MISTRAL}{call('add', a=1, b=1)}",), id="beside-own-calls"),
+        pytest.param(("<tool_call>{oops</tool_call>",), id="own-mistakes"),
+    ],
+)
+def test_nothing_is_warned_about_where_another_format_is_not_the_rule(replies: tuple[str, ...]) -> None:
+    play(SUM, requests(8), scripted(*replies))
+
+
+QWEN3_CODER = "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
+
+
+@pytest.mark.parametrize(
+    ("ours", "reply", "theirs"),
+    [
+        pytest.param("qwen3_coder", call("add", a=1, b=1), "hermes", id="one-owner"),
+        pytest.param("hermes", '<function=add>{"a": 1, "b": 1}</function>', "functionary", id="two-owners"),
+        pytest.param("hermes", QWEN3_CODER, "qwen3_coder", id="two-owners-other"),
+        pytest.param("functionary", QWEN3_CODER, "qwen3_coder", id="our-own-mark"),
+    ],
+)
+def test_the_formats_that_share_a_mark_are_told_apart_by_reading(ours: str, reply: str, theirs: str) -> None:
+    with pytest.warns(FormatWarning, match=f"speak '{theirs}': give"):
+        play(SUM, requests(4), scripted(reply), env_kwargs={"format": ours})
+
+
+def test_a_mark_that_both_formats_have_says_nothing() -> None:
+    watch = ForeignCalls(formats.get("functionary"))
+    (episode,) = play(SUM, requests(1), scripted("prose"))
+    step = replace(episode.steps[0], reply="<function=add>{oops</function>")
+    watch.add(replace(episode, steps=(step,) * 8))
+    assert watch.message() is None

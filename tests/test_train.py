@@ -120,6 +120,12 @@ def test_holding_out_every_task_is_refused(recipe: Path, tmp_path: Path) -> None
         train.run(recipe, output=tmp_path / "out", overrides={"env_kwargs.count": 4}, quiet=True)
 
 
+def test_a_recipe_may_leave_the_wire_format_to_the_model(recipe: Path, tmp_path: Path) -> None:
+    train.run(recipe, output=tmp_path / "out", overrides={"env_kwargs.format": "auto"}, quiet=True)
+    assert len(list(read_episodes(tmp_path / "out" / "eval_after.jsonl"))) == 4
+    assert len(list(read_episodes(tmp_path / "out" / "episodes.jsonl"))) == 16
+
+
 def test_a_folder_with_a_run_is_not_overwritten(recipe: Path, tmp_path: Path) -> None:
     Results(tmp_path / "out").folder.mkdir()
     Results(tmp_path / "out").note(state="finished")
