@@ -71,8 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_list(commands.add_parser("list", parents=[own], help="show what is there"))
     _add_formats(commands.add_parser("formats", help="show the wire formats, or read a reply with one"))
     doctor = commands.add_parser("doctor", help="show what is installed and what fits together")
-    doctor.add_argument("--json", action="store_true", help="print JSON alone")
-    doctor.set_defaults(run=_doctor, register=None)
+    _add_doctor(doctor)
     return parser
 
 
@@ -121,6 +120,14 @@ def _add_list(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_list)
 
 
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--model", metavar="PATH", help="show instead what a model's chat template does with tools")
+    add("--format", metavar="NAME", help="the wire format to judge it by (default: the one it speaks)")
+    add("--json", action="store_true", help="print JSON alone")
+    parser.set_defaults(run=_doctor, register=None)
+
+
 def _add_formats(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     show = commands.add_parser("list", help="show every format")
@@ -136,6 +143,7 @@ def _add_formats(parser: argparse.ArgumentParser) -> None:
 
 
 def _eval(options: argparse.Namespace) -> int:
+    from agent_r1_env import auto
     from agent_r1_env.engines import Sampling
     from agent_r1_env.evaluate import evaluate, make
 
@@ -144,11 +152,13 @@ def _eval(options: argparse.Namespace) -> int:
     env_kwargs = {key: value for key, value in given.items() if value is not None} | settings
     # A mistake in the environment should show before a model is loaded.
     with _blaming("--set") if settings else contextlib.nullcontext():
-        make(options.env, env_kwargs).close()
+        make(options.env, auto.ignored(env_kwargs) if options.model else env_kwargs).close()
     n = _MODEL_EPISODES if options.n is None and options.model else options.n
     with _own_stdout():
         engine = _engine(options) if options.model else None
         try:
+            if engine is not None and auto.wanted(env_kwargs):
+                env_kwargs["format"] = _detected(engine)
             found = evaluate(
                 options.env,
                 policy=options.policy,
@@ -167,6 +177,14 @@ def _eval(options: argparse.Namespace) -> int:
                 engine.close()
     print(json.dumps(found.to_dict(), indent=2) if options.json else _report(found, options.episodes))
     return 1 if found.failed else 0
+
+
+def _detected(engine: Engine) -> Any:
+    from agent_r1_env import formats
+
+    found = formats.detect(engine.tokenizer)
+    print(f"format {found.name}: {found.reason}", file=sys.stderr)
+    return found.spec
 
 
 def _engine(options: argparse.Namespace) -> Engine:
@@ -273,6 +291,15 @@ def _formats_parse(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    if options.model is not None:
+        from agent_r1_env import model_check
+
+        with _own_stdout():
+            status, text = model_check.run(options.model, options.format, as_json=options.json)
+        print(text)
+        return status
+    if options.format is not None:
+        raise AgentR1Error("--format goes with --model: a wire format is judged by a model's chat template")
     from agent_r1_env import doctor
 
     return doctor.run(as_json=options.json)
