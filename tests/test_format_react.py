@@ -195,7 +195,13 @@ def test_a_good_action_beside_a_bad_one_survives():
 
 @pytest.mark.parametrize(
     "prose",
-    ["Action: none\nFinal Answer: 5", "Action: we should look for it.", "My Action: add", "Actions: add"],
+    [
+        "Action: none\nFinal Answer: 5",
+        "Action: add it all up.",
+        "Action: we look for it.",
+        "My Action: add",
+        "Actions: add",
+    ],
 )
 def test_an_action_that_names_no_tool_and_has_no_input_is_prose(prose):
     assert REACT.parse(prose, TOOLS).attempts == ()

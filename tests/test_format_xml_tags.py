@@ -81,6 +81,17 @@ def test_the_answer_stays_content_with_all_that_stands_in_it():
     assert (parsed.content, parsed.attempts) == (reply, ())
 
 
+def test_an_answer_that_was_drafted_and_left_open_hides_nothing():
+    parsed = TAGS.parse("say <answer>4, no</think><answer>5</answer>", TOOLS)
+    assert (parsed.content, parsed.reasoning) == ("<answer>5</answer>", "say <answer>4, no")
+
+
+def test_the_text_of_a_search_is_its_query_whatever_else_it_takes():
+    tool = schema("search", {"properties": {"query": TEXT, "site": TEXT}})
+    assert calls("<search>a</search>", [tool]) == [("search", {"query": "a"})]
+    assert calls("<find>a</find>", [schema("find", tool["function"]["parameters"])]) == []
+
+
 # -- what a model makes up
 
 

@@ -228,7 +228,8 @@ class _Scanner(Scanner):
             self._fail_open(name, start, end)
 
     def _is_fenced_object(self, at: int) -> bool:
-        if not self.repair or not self.text.startswith("```", at):
+        """Whether an object in a code fence stands there, which is read on ``repair`` alone."""
+        if not self.text.startswith("```", at):
             return False
         try:
             return isinstance(self.value(at)[0], dict)
