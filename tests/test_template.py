@@ -354,6 +354,41 @@ def test_special_tokens_of_a_reply_are_kept_whatever_the_tokenizer_would_rather_
     assert PlainText(tokenizer, format=Tagged()).reply_text(ids) == "[CALL]add"
 
 
+@pytest.mark.parametrize(
+    ("name", "special", "prefix"),
+    [
+        pytest.param("mistral", ["[TOOL_CALLS]", "[ARGS]"], "", id="mistral"),
+        pytest.param("llama3_json", ["<|python_tag|>"], "<|python_tag|>", id="llama3"),
+        pytest.param(
+            "deepseek",
+            [
+                "<｜tool▁calls▁begin｜>",
+                "<｜tool▁call▁begin｜>",
+                "<｜tool▁sep｜>",
+                "<｜tool▁call▁end｜>",
+                "<｜tool▁calls▁end｜>",
+            ],
+            "",
+            id="deepseek",
+        ),
+        pytest.param(
+            "harmony", ["<|channel|>", "<|message|>", "<|constrain|>", "<|call|>"], "", id="harmony"
+        ),
+        pytest.param("kimi_k2", ["<|tool_calls_section_begin|>", "<|tool_call_begin|>"], "", id="kimi"),
+    ],
+)
+def test_calls_in_special_tokens_are_read_from_what_was_sampled(
+    name: str, special: list[str], prefix: str
+) -> None:
+    format = formats.get(name)
+    tokenizer = ByteTokenizer(more_special=special, drops_special=True)
+    ids = [*tokenizer.encode(prefix + format.render_call("add", {"a": 1})), 258]
+    assert not any(mark in tokenizer.decode(ids) for mark in special)
+    parsed = format.parse(ChatTemplate(tokenizer, format).reply_text(ids))
+    assert [(call.name, call.arguments) for call in parsed.calls] == [("add", {"a": 1})]
+    assert not parsed.content.strip()
+
+
 def test_only_the_token_that_ended_the_turn_is_left_out_of_the_reply() -> None:
     template = ChatTemplate(ByteTokenizer(), HERMES)
     assert template.reply_text([104, 258, 257, 105, 258]) == "h<|im_end|><|im_start|>i"
