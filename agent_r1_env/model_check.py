@@ -164,11 +164,13 @@ def _append_only(template: ChatTemplate) -> dict[str, bool]:
     """Whether a prompt and the reply to it are the beginning of the next prompt."""
     format = template.format
     opening, closing = format.reasoning[:2] or ("<think>", "</think>")
+    begins = template.facts.opening
     # Where the prompt opened the reasoning, every reply begins in it.
-    begun = template.facts.opening.rstrip().endswith(opening)
+    begun = begins.rstrip().endswith(opening)
     silent = f"\n{closing}\n\n" if begun else ""
     call = format.render_calls([probe.stone_call("quartz")])
-    thought = f"{'' if begun else opening}\n{probe.REASONING}\n{closing}\n\n{call}"
+    head = f"{opening}\n" if not begun else "" if begins.endswith("\n") else "\n"
+    thought = f"{head}{probe.REASONING}\n{closing}\n\n{call}"
     lead = [probe.turn("system", probe.SYSTEM), probe.turn("user", probe.USER)]
     after_call, after_thought = _called(format, silent + call), _called(format, thought)
     answer = silent + probe.ANSWER

@@ -78,6 +78,7 @@ _REFUSED = {
     "tools": "",
     "calls": "",
 }
+_OF_CALLS_AS_DATA = frozenset({"parallel calls", "other ids", "text beside a call"})
 _SAFE = frozenset({"tools", "calls", "results", "parallel calls", "system role"})
 
 
@@ -97,7 +98,7 @@ def template_remarks(template: ChatTemplate) -> Iterator[Remark]:
 
 
 def _how(topic: str, layout: Layout, table: Mapping[str, str]) -> str:
-    if topic == "text beside a call" and layout.mode is not Mode.STRUCTURED:
+    if topic in _OF_CALLS_AS_DATA and layout.mode is not Mode.STRUCTURED:
         return f"the mode {str(layout.mode)!r} prints replies whole"
     return table.get(topic) or f"the mode {str(layout.mode)!r} does without"
 

@@ -23,6 +23,19 @@ ASKS = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 GOOD = TOOLS + "{% for m in messages %}" + BODY + "{% endfor %}" + ASKS
 
 
+# Prints a result only behind a call that was given as data.
+DATA = GOOD.replace(
+    BODY,
+    "{% if m.role != 'tool' or loop.previtem.tool_calls or loop.previtem.role == 'tool' %}"
+    + BODY
+    + "{% endif %}",
+)
+MISTRAL = DATA.replace("write <tool_call>", "").replace(
+    "<tool_call>{{ c.function | tojson }}</tool_call>",
+    "[TOOL_CALLS]{{ c.function.name }}[CALL_ID]{{ c.id }}[ARGS]{{ c.function.arguments | tojson }}",
+)
+
+
 def refusing(condition: str, template: str = GOOD) -> ByteTokenizer:
     """A tokenizer whose template raises on messages ``m`` for which the condition holds."""
     return ByteTokenizer(
@@ -62,11 +75,18 @@ def test_a_template_that_does_all_well_needs_no_remark() -> None:
             refusing("m.tool_calls and m.tool_calls | length > 1"),
             "parallel calls",
             "raises: TemplateFault",
-            "turn of its own",
+            "prints replies whole",
             id="one-call",
         ),
         pytest.param(
-            refusing("m.tool_calls and m.tool_calls[0].id | length != 9"),
+            refusing("m.tool_calls and m.tool_calls | length > 1", DATA),
+            "parallel calls",
+            "not so",
+            "turn of its own",
+            id="one-call-as-data",
+        ),
+        pytest.param(
+            refusing("m.tool_calls and m.tool_calls[0].id | length != 9", MISTRAL),
             "other ids",
             "not so",
             "nine letters and digits",
