@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from agent_r1_env import CallError, CallFault, ToolCall, UnknownName, formats
 from agent_r1_env.formats import Format, literals
 from agent_r1_env.formats.hermes import Hermes
+from agent_r1_env.formats.reading import is_cut, read_json
 
 HERMES = formats.get("hermes")
 CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "a"}}\n</tool_call>'
@@ -120,6 +121,20 @@ def test_a_call_that_breaks_off_is_incomplete():
     assert isinstance(call, CallError)
     assert call.kind == CallFault.INCOMPLETE
     assert "</tool_call> is missing" in call.message
+
+
+CUT = ["", " \n", '"', '"ab', '"\\', '"\\u12', "n", "nul", "tru", "f", "fals", "-", "1.", "1e-", "[1", '{"y"']
+WRONG = ["}", "nope", "tru}", "nulls", "1.}", "-]", '"a" b', '"\\u12"', "[1}", '{"y"}']
+
+
+@pytest.mark.parametrize(
+    ("rest", "cut"), [*((rest, True) for rest in CUT), *((rest, False) for rest in WRONG)]
+)
+def test_a_value_that_breaks_off_is_told_from_one_that_is_wrong(rest, cut):
+    text = f'{{"x": {rest}'
+    with pytest.raises(ValueError) as caught:
+        read_json(text, 0)
+    assert is_cut(caught.value, text) is cut
 
 
 def test_a_good_call_beside_a_bad_one_survives_in_its_place():

@@ -20,6 +20,8 @@ MOST_TAGS = 10_000
 
 _BLANK = re.compile(r"\s*")
 _WIDEST_INDENT = 64
+_CUT = re.compile(r"(?:n|nul?|tr?|tru|fa?|fals?|-|\.|[eE][+-]?|u[0-9a-fA-F]{0,3})?\s*\Z")
+"""What stands where reading failed if a word, a number or an escape was cut, or all that was to come."""
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n?")
 
 
@@ -374,5 +376,4 @@ def is_cut(error: ValueError, text: str) -> bool:
     """Whether a value could not be read because the text ends before it does."""
     if not isinstance(error, json.JSONDecodeError):
         return isinstance(error, literals.CutOff)
-    rest = _BLANK.match(text, error.pos)
-    return rest is None or rest.end() == len(text) or error.msg.startswith("Unterminated string")
+    return error.msg.startswith("Unterminated string") or _CUT.match(text, error.pos) is not None
