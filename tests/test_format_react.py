@@ -167,6 +167,8 @@ def test_a_thought_that_nothing_follows_is_content():
     ("reply", "kind", "says"),
     [
         ("Action: add", CallFault.INCOMPLETE, "no Action Input"),
+        ("Action: add\nAction In", CallFault.INCOMPLETE, "no Action Input"),
+        ("Action: add\nAction In a way", CallFault.NO_ARGUMENTS, "no Action Input"),
         ("Action: add\nAction Input:", CallFault.INCOMPLETE, "empty"),
         ("Action: add\nThought: hm", CallFault.NO_ARGUMENTS, "no Action Input"),
         ("Action: add\nAction Input:\nThought: hm", CallFault.NO_ARGUMENTS, "{}"),

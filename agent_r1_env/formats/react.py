@@ -135,8 +135,9 @@ class _Scanner(Scanner):
         kind, fault = CallFault.NO_ARGUMENTS, "the Action is followed by no Action Input"
         if goes_on:
             kind, fault = CallFault.SYNTAX, "the Action must be the name of a tool and nothing else"
-        elif end == len(self.text) and self.text[self.position :].strip() == name:
-            kind = CallFault.INCOMPLETE
+        elif end == len(self.text):
+            behind = self.text[self.position :].strip().removeprefix(name).lstrip()
+            kind = CallFault.INCOMPLETE if "Action Input:".startswith(behind) else kind
         self.fail(kind, fault, start, end)
 
     def _read_input(self, name: str, start: int, at: int, end: int) -> None:
