@@ -97,6 +97,8 @@ def test_of_a_parameter_that_is_given_twice_the_last_one_counts():
         ("", ""),
         ("\n", ""),
         ("\n\n", ""),
+        ("\r\na\r\nb\r\n", "a\r\nb"),
+        ("\na\r\n", "a\r"),
     ],
 )
 def test_one_line_break_on_either_side_belongs_to_the_tags(written, read):

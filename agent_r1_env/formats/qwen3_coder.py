@@ -252,5 +252,6 @@ class _Scanner(TagScanner):
 
 def _unwrapped(text: str, start: int, end: int) -> str:
     """A value without the line break on either side, which belongs to the tags."""
-    start += text.startswith("\n", start, end)
-    return text[start : end - text.endswith("\n", start, end)]
+    line_break = "\r\n" if text.startswith("\r\n", start, end) else "\n"
+    value = text[start:end].removeprefix(line_break)
+    return value.removesuffix(line_break)
