@@ -57,6 +57,7 @@ def _described(name: str, format: Format) -> dict[str, Any]:
     return {
         "name": name,
         "families": format.models,
+        "versions": list(format.versions),
         "reasoning": list(format.reasoning),
         "stop": list(format.stop),
         "end_of_turn": list(format.end_of_turn),

@@ -56,16 +56,12 @@ def schema(name: str, parameters: dict[str, Any] | None = None) -> dict[str, Any
 Spec = str | dict[str, str]
 
 SPECS: dict[str, Spec] = {name: name for name in formats.names()} | {
-    f"{name} {value}": {"name": name, option: value}
-    for name, option, values in (
-        ("code_block", "style", ("fences",)),
-        ("deepseek", "version", ("v3", "v3.2")),
-        ("functionary", "version", ("v3.2",)),
-        ("gemma", "version", ("gemma4",)),
-        ("mistral", "version", ("v3", "v11")),
-    )
-    for value in values
+    f"{name} {version}": {"name": name, "version": version}
+    for name in formats.names()
+    for version in formats.get(name).versions
+    if version != formats.get(name).version
 }
+SPECS["code_block fences"] = {"name": "code_block", "style": "fences"}
 """Every format, and those of its options that change what it writes."""
 
 
