@@ -145,6 +145,20 @@ def test_a_good_call_beside_a_bad_one_survives_in_its_place():
 
 
 @pytest.mark.parametrize(
+    ("block", "content"),
+    [
+        ('<tool_call>{"name": "x", "arguments": [1]}\n</tool_call>', None),
+        ('<tool_call>[{"name": "x", "arguments": {}}, {}]</tool_call>', None),
+        ('<tool_call>{"name": "x", "arguments": [1]}{"name": "y", "arguments": {}} oops</tool_call>', None),
+        ('<tool_call>{"name": "x", "arguments": {}}\n{"name": </tool_call>', '{"name": </tool_call>'),
+        ('<tool_call>{"name": "x", "arguments": {}}, []</tool_call>', "[]</tool_call>"),
+    ],
+)
+def test_a_failed_attempt_stays_in_the_content_once_as_it_was_written(block, content):
+    assert HERMES.parse(f"Now: {block} and on").content == f"Now: {content or block} and on"
+
+
+@pytest.mark.parametrize(
     ("body", "says"),
     [
         ('{"name": "s", "arguments": [1]}', "must be a JSON object, not [1]"),

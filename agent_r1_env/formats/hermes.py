@@ -12,7 +12,7 @@ from typing import Any
 
 from agent_r1_env.formats.format import Format, ToolSchema, Turn
 from agent_r1_env.formats.reading import MOST_CALLS, ParsedReply, Scanner, is_cut, json_fault
-from agent_r1_env.messages import CallFault, ToolCall
+from agent_r1_env.messages import CallError, CallFault, ToolCall
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _TAG = re.compile(r"<tool_call>|</tool_call>")
@@ -65,11 +65,14 @@ class _Scanner(Scanner):
             fault = f"a {_CLOSE} stands without its {_OPEN}"
             self.fail(CallFault.STRAY, fault, opener.start(), opener.end())
             return
-        start, found = opener.start(), 0
+        start = end = opener.start()
+        found, kept = 0, len(self.content)
         while not self.full:
             at = self._skip(self.position)
             if found and (self.text.startswith(_CLOSE, at) or at >= len(self.text)):
                 # At the end of the reply: the model ended its turn after a whole call, without the tag.
+                if isinstance(self.attempts[-1], CallError):
+                    self.content.append(self.text[end : at + len(_CLOSE)])
                 self.position = min(at + len(_CLOSE), len(self.text))
                 return
             if at >= len(self.text):
@@ -78,15 +81,15 @@ class _Scanner(Scanner):
             try:
                 value, end, repairs = self.value(at)
             except ValueError as error:
-                self._fail_block(start, at, error)
+                self._fail_block(at if found else start, at, error)
                 return
             after = self._skip(end)
             if not self._call_may_end(after):
-                del self.attempts[len(self.attempts) - found :]
+                del self.attempts[len(self.attempts) - found :], self.content[kept:]
                 self._fail_block(start, at, ValueError(f"text follows it where {_CLOSE} should stand"))
                 return
             self.position = after
-            found += self._take(value, start if not found else at, end, repairs)
+            found += self._take(value, at if found else start, end, repairs)
 
     def _take(self, value: Any, start: int, end: int, repairs: tuple[str, ...]) -> int:
         """Record the calls that one JSON value holds and return their number."""
