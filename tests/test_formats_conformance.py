@@ -13,7 +13,7 @@ import wire
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_r1_env import CallError, ToolCall, formats
+from agent_r1_env import CallError, CallFault, ToolCall, formats
 
 NAMES = formats.names()
 FOLDER = Path(formats.__file__).parent
@@ -261,6 +261,41 @@ def test_calls_in_reasoning_do_not_run(name: str) -> None:
             assert "maybe" in parsed.reasoning
         (read,) = format.parse(f"{opening}maybe\n{written}{closing}\n{written}", tools).calls
         assert (read.name, read.arguments) == (call.name, call.arguments)
+
+
+LONG = [
+    {"query": 'Arthur\'s "1844" <b>', "k": 123, "deep": {"a": [1, None, "x"]}, "ok": True},
+    {"query": "two\nlines", "k": -4.5},
+    {},
+]
+LONG_TOOL = wire.schema(
+    "search",
+    {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string"},
+            "k": {"type": "number"},
+            "deep": {"type": "object"},
+            "ok": {"type": "boolean"},
+        },
+    },
+)
+
+
+@pytest.mark.parametrize("repair", [False, True])
+@pytest.mark.parametrize("spec", wire.SPECS)
+def test_a_reply_that_is_cut_anywhere_holds_no_half_of_a_call(spec: str, repair: bool) -> None:
+    format = formats.get(wire.SPECS[spec])
+    tools, calls = [LONG_TOOL], [ToolCall("search", arguments, "call_0") for arguments in LONG]
+    if format.name == "code_block":
+        tools, calls = [RUN_TOOL], [ToolCall("run", {"code": "print(12345)\nx = 'a'"}, "call_0"), RUN]
+    reply = wire.reply_with(spec, "I look.", calls)
+    for known in (tools, []):
+        whole = wire.exact(wire.named(format.parse(reply, known, repair=repair).calls))
+        for cut in range(len(reply)):
+            parsed = format.parse(reply[:cut], known, repair=repair)
+            assert wire.exact(wire.named(parsed.calls)) == whole[: len(parsed.calls)], reply[:cut]
+            assert {error.kind for error in parsed.errors} <= {CallFault.INCOMPLETE}, reply[:cut]
 
 
 @pytest.mark.parametrize("name", NAMES)

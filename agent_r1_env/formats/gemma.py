@@ -15,7 +15,7 @@ from typing import Any
 from agent_r1_env.errors import look_up
 from agent_r1_env.formats.coercion import argument_schema, parameters_of, takes_text, typed
 from agent_r1_env.formats.format import Format, ToolSchema, Turn
-from agent_r1_env.formats.marked import Reader, written
+from agent_r1_env.formats.marked import Reader, is_cut_mark, written
 from agent_r1_env.formats.reading import ParsedReply, Scanner, is_cut
 from agent_r1_env.messages import CallFault, ToolCall
 
@@ -206,8 +206,9 @@ class _Scanner(Scanner):
             return
         after = self.skip(end)
         if not _MAY_FOLLOW.match(self.text, after):
+            cut = is_cut_mark(self.text, after, dialect.call[1])
             fault = f"text follows the call where {dialect.call[1]} should stand"
-            self._give_up(CallFault.SYNTAX, fault, start, after)
+            self._give_up(CallFault.INCOMPLETE if cut else CallFault.SYNTAX, fault, start, after)
             return
         self.position = after + len(dialect.call[1]) * self.text.startswith(dialect.call[1], after)
         arguments, found = self._typed(call["name"], arguments, dialect)

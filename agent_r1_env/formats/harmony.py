@@ -27,6 +27,7 @@ _MARK = re.compile(r"<\|(?:start|channel|constrain|message|end|call|return)\|>")
 _HEADER_END = re.compile(r"<\|(?:message|start|end|call|return)\|>")
 _THOUGHT_END = re.compile(r"<\|(?:start|end|call|return)\|>")
 _TEXT_END = re.compile(r"<\|(?:start|channel|end|call|return)\|>")
+_CUT_MARK = re.compile(r"<(?:\|[a-z]{0,9}\|?)?\Z")
 _CHANNELS = ("analysis", "commentary", "final")
 _OTHERS = ("user", "system", "developer", "tool")
 _FUNCTIONS = "functions."
@@ -299,8 +300,9 @@ class _Scanner(Scanner):
         after = self.skip(end)
         closing = _TEXT_END.match(self.text, after)
         if closing is None and after < len(self.text):
+            kind = CallFault.INCOMPLETE if _CUT_MARK.match(self.text, after) else CallFault.SYNTAX
             fault = f"text follows the arguments where {_CALL} should stand"
-            self.fail(CallFault.SYNTAX, fault, start, self._text_end(after)[1])
+            self.fail(kind, fault, start, self._text_end(after)[1])
             return
         behind = _behind(closing) if closing else after
         self.call(name, value, start, behind, repairs=(*header.repairs, *repairs))

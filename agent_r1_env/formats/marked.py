@@ -44,6 +44,11 @@ def _key(key: str, quote: str) -> str:
     return key if _BARE_KEY.fullmatch(key) else written(key, quote)
 
 
+def is_cut_mark(text: str, at: int, mark: str) -> bool:
+    """Whether the text ends at ``at``, or in the middle of a mark that begins there."""
+    return len(text) - at < len(mark) and mark.startswith(text[at:])
+
+
 class Reader:
     """Reads what stands between the braces of calls; ``MOST_VALUES`` holds for all of them together."""
 
@@ -167,6 +172,6 @@ class Reader:
         raise self._fault(f"a value was expected (a text stands between {self.quote} and {self.quote})")
 
     def _fault(self, reason: str) -> ValueError:
-        if self.position >= len(self.text):
+        if is_cut_mark(self.text, self.position, self.quote):
             return CutOff(f"{reason}, but the text ends")
         return ValueError(f"{reason} before {defuse(self.text[self.position : self.position + 10])!r}")
