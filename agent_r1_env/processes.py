@@ -1,0 +1,372 @@
+"""Commands that are bounded while they run and wholly gone when they end.
+
+Each runs below a supervisor (``supervisor.py``), a small process of its own, which finds and kills every
+descendant. This side reads what the command writes up to a limit and no further, so that its memory stays
+flat, and needs neither the main thread nor signals.
+
+What holds on every Linux: a session and process group of its own, no descriptor but the three standard ones,
+the environment that was given and nothing else, all descendants dead and reaped, no descriptor left open.
+A command that is not ``confined`` has the user's rights, though, and may kill its supervisor: do not run with
+it what you do not trust. See ``sandbox`` for what is meant to hold against code that nobody has read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import marshal
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from agent_r1_env import workers
+
+SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
+_OPEN_FILES = 256
+_PIECE = 1 << 16
+_PATIENCE = 10.0
+"""Seconds that killing everything may take; milliseconds are usual."""
+
+Ended = Literal["ended", "output", "time", "processes", "stopped", "refused", "lost"]
+"""Why a command ended: by itself, for one of three limits, at our wish, because the machine cannot confine it
+as asked, or because its supervisor was killed."""
+_REPORTED: tuple[Ended, ...] = ("ended", "processes", "stopped", "refused")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a command may use; None is no limit.
+
+    Attributes:
+        output_bytes: of standard output and error together; what is longer ends the command.
+        memory_mb: address space of each of its processes.
+        cpu_seconds: of each of its processes.
+        file_mb: size of each file that it writes.
+        processes: processes and threads at one time, itself included. Counted every 20 ms (100 ms where
+            there is no PID namespace); more of them end the command.
+    """
+
+    output_bytes: int = 1 << 20
+    memory_mb: int | None = None
+    cpu_seconds: int | None = None
+    file_mb: int | None = None
+    processes: int | None = None
+
+    def limits(self) -> list[tuple[str, int]]:
+        """For ``setrlimit``."""
+        asked = {
+            "RLIMIT_AS": self.memory_mb and self.memory_mb << 20,
+            "RLIMIT_CPU": self.cpu_seconds,
+            "RLIMIT_FSIZE": self.file_mb and self.file_mb << 20,
+            "RLIMIT_NOFILE": _OPEN_FILES,
+            "RLIMIT_CORE": 0,
+        }
+        return [(name, value) for name, value in asked.items() if value is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """What a command is shut off from.
+
+    Attributes:
+        confined: no privileges, not even those of programs that give some.
+        namespaces: PIDs, mounts, IPC and users of its own, with a /proc that shows its own processes alone.
+        network: whether it keeps the network, where it has namespaces.
+        readonly: with namespaces, the file system can only be read, but for the folder it runs in, which is
+            an empty one in memory.
+        prefix: words that stand before the command, of a program that confines it further.
+        more: processes that belong to ``prefix`` and do not count.
+    """
+
+    confined: bool = False
+    namespaces: bool = False
+    network: bool = True
+    readonly: bool = False
+    prefix: tuple[str, ...] = ()
+    more: int = 0
+
+
+FREE = Confinement()
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a command ended and what it wrote; ``status`` is negative for a signal, and means "ended" alone."""
+
+    ended: Ended
+    status: int = 0
+    out: bytes = b""
+    err: bytes = b""
+    seconds: float = 0.0
+    detail: str = ""
+
+
+async def run(
+    make: Callable[..., Child],
+    command: Sequence[str],
+    *,
+    seconds: float | None,
+    env: Mapping[str, str] | None,
+    given: bytes = b"",
+) -> Finished:
+    """Run a command to its end; when this returns, raises or is cancelled, nothing of it lives.
+
+    Args:
+        make: starts it, as ``Child`` does.
+        seconds: until it is killed.
+        env: its environment.
+        given: its standard input.
+    """
+    began = time.monotonic()
+    child = make(command, env=env, given=given)
+    try:
+        await child.collect(seconds)
+    finally:
+        await child.destroy_async()
+    return child.finished(time.monotonic() - began)
+
+
+class Child:
+    """A command below its supervisor; whoever makes one has to ``destroy`` it.
+
+    Attributes:
+        out, err: what was read so far.
+        channel: with ``talking``, the socket whose other end is the command's standard input; standard error
+            then goes where standard output does, and processes are counted during ``ask`` alone.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        folder: str,
+        env: Mapping[str, str],
+        given: bytes = b"",
+        bounds: Bounds = Bounds(),
+        confinement: Confinement = FREE,
+        talking: bool = False,
+        after: Callable[[], object] | None = None,
+    ) -> None:
+        """Start it.
+
+        Args:
+            folder: in which it runs.
+            env: its whole environment.
+            given: its standard input.
+            after: called when it is destroyed.
+
+        Raises:
+            OSError: the system gives no more processes or descriptors.
+        """
+        self._after = after
+        self.bounds = bounds
+        self.out, self.err, self._said, self._answers = bytearray(), bytearray(), bytearray(), bytearray()
+        self.channel: socket.socket | None = None
+        self._why: Ended = "ended"
+        self._ready = False
+        self._unread = threading.Event()
+        self._unread.set()
+        self._lock = threading.Lock()
+        with contextlib.ExitStack() as theirs:
+            pipes = [_pipe(theirs, writing=True), *(_pipe(theirs) for _ in range(2 if talking else 3))]
+            (control, self._control), (report, self._report), (out, self._out), *errs = pipes
+            err, self._err = errs[0] if errs else (out, -1)
+            if talking:
+                self.channel, theirs_in = socket.socketpair()
+                theirs.callback(theirs_in.close)
+                stdin = theirs_in.fileno()
+            else:
+                stdin = _memory(given)
+                theirs.callback(os.close, stdin)
+            spec = {
+                "control": control,
+                "report": report,
+                "folder": folder,
+                "command": [*confinement.prefix, *command],
+                "limits": bounds.limits(),
+                "processes": bounds.processes,
+                "size": (bounds.file_mb or 64) << 20,
+                "counting": not talking,
+                "confined": confinement.confined,
+                "namespaces": confinement.namespaces,
+                "network": confinement.network,
+                "readonly": confinement.readonly,
+                "more": confinement.more,
+            }
+            try:
+                self._supervisor = subprocess.Popen(
+                    [sys.executable, "-I", "-S", SUPERVISOR, marshal.dumps(spec).hex()],
+                    stdin=stdin,
+                    stdout=out,
+                    stderr=err,
+                    pass_fds=(control, report),
+                    env=dict(env),
+                    cwd="/",
+                    start_new_session=True,
+                )
+            except BaseException:
+                self._close()
+                raise
+        if self.channel is not None:
+            self.channel.setblocking(False)
+
+    async def collect(self, seconds: float | None) -> None:
+        """Read until the end of the command and all that it started, or until it used up what it may."""
+        sources = {self._out: self.out, self._err: self.err, self._report: self._said}
+        self._why = await self._read(sources, seconds, lambda: False)
+
+    async def ask(self, request: bytes, seconds: float | None = None) -> bytes:
+        """Hand a request to a talking command: its answer of one byte, while ``out`` has what it wrote.
+
+        What it started meanwhile is dead then. The answer is empty if the command is of no more use; once it
+        is destroyed, ``finished`` tells why.
+        """
+        if self.channel is None:
+            raise ValueError("only a command that was made to talk can be asked")
+        channel = {self.channel.fileno(): self._answers}
+        rest = {self._out: self.out, self._report: self._said}
+        if not self._ready:  # it says so with a byte of its own, after which its processes are known
+            self._why = await self._read(channel | rest, seconds, lambda: bool(self._answers or self._said))
+            self._ready = bool(self._answers)
+        del self.out[:], self._answers[:]
+        if not self._ready or not self._order(b"c"):
+            return b""
+        sending = asyncio.create_task(_send(self.channel, request))
+        try:
+            self._why = await self._read(channel | rest, seconds, lambda: bool(self._answers or self._said))
+        finally:
+            sending.cancel()
+        if self._why != "ended" or self._said or not self._order(b"e"):
+            return b""
+        self._why = await self._read(rest, seconds, lambda: bool(self._said))
+        if self._why != "ended" or self._said != b"k":
+            return b""
+        self._said.clear()
+        _drain(self._out, self.out, self.bounds.output_bytes)
+        return bytes(self._answers)
+
+    def finished(self, seconds: float = 0.0) -> Finished:
+        """What became of it; to be asked once it is destroyed."""
+        reason, status, detail = (*self._said.decode("utf-8", "replace").lstrip("k").split(" ", 2), "", "")[
+            :3
+        ]
+        out, err = bytes(self.out), bytes(self.err)
+        if self._why != "ended":
+            return Finished(self._why, 0, out, err, seconds)
+        ended: Ended = next((each for each in _REPORTED if each == reason), "lost")
+        return Finished(ended, int(status or 0), out, err, seconds, detail)
+
+    async def destroy_async(self) -> None:
+        """``destroy`` without blocking the event loop, and to its end even if this is cancelled."""
+        await asyncio.shield(asyncio.wrap_future(workers.start(self.destroy, {}, _same)))
+
+    def destroy(self) -> None:
+        """Kill it with all that it started, wait until that is done, and close everything. Idempotent."""
+        with self._lock:
+            if self._control < 0:
+                return
+            self._order(b"q")
+            try:
+                self._supervisor.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._supervisor.kill()  # namespaces die with it
+                self._supervisor.wait()
+            self._unread.wait(_PATIENCE)  # no number of a descriptor is free while somebody may read from it
+            _drain(self._report, self._said, _PIECE)
+            self._close()
+            if self._after is not None:
+                self._after()
+
+    def forget(self) -> None:
+        """Close what a fork copied of it, without harm to the one that the parent holds."""
+        self._supervisor.returncode = 0
+        self._close()
+
+    async def _read(
+        self, sources: Mapping[int, bytearray], seconds: float | None, enough: Callable[[], bool]
+    ) -> Ended:
+        """Read several descriptors at once until it is enough, all are at their end, or a limit is hit."""
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[Ended] = loop.create_future()
+        left = {descriptor for descriptor in sources if descriptor >= 0}
+
+        def ready(descriptor: int) -> None:
+            room = self.bounds.output_bytes - len(self.out) - len(self.err)
+            data = os.read(descriptor, _PIECE)
+            sources[descriptor].extend(data[: max(0, room)] if descriptor in (self._out, self._err) else data)
+            if not data:
+                loop.remove_reader(descriptor)
+                left.discard(descriptor)
+            if not over.done():
+                if descriptor in (self._out, self._err) and len(data) > room:
+                    over.set_result("output")
+                elif not left or enough():
+                    over.set_result("ended")
+
+        self._unread.clear()
+        for descriptor in left:
+            loop.add_reader(descriptor, ready, descriptor)
+        try:
+            return await asyncio.wait_for(over, seconds)
+        except TimeoutError:
+            return "time"
+        finally:
+            for descriptor in left:
+                loop.remove_reader(descriptor)
+            self._unread.set()
+
+    def _order(self, order: bytes) -> bool:
+        """Tell the supervisor something; False if it is gone."""
+        try:
+            return os.write(self._control, order) == 1
+        except BrokenPipeError:
+            return False
+
+    def _close(self) -> None:
+        for descriptor in (self._out, self._err, self._report, self._control):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._out = self._err = self._report = self._control = -1
+        if self.channel is not None:
+            self.channel.close()
+
+
+async def _send(channel: socket.socket, request: bytes) -> None:
+    with contextlib.suppress(OSError):  # it died, which its supervisor reports
+        await asyncio.get_running_loop().sock_sendall(channel, request)
+
+
+def _drain(descriptor: int, into: bytearray, limit: int) -> None:
+    """Read what is there already."""
+    with contextlib.suppress(BlockingIOError):
+        while len(into) < limit and (data := os.read(descriptor, _PIECE)):
+            into.extend(data[: limit - len(into)])
+
+
+def _pipe(theirs: contextlib.ExitStack, *, writing: bool = False) -> tuple[int, int]:
+    """A pipe as their end and ours; theirs is closed with the stack."""
+    reader, writer = os.pipe()
+    their, our = (reader, writer) if writing else (writer, reader)
+    theirs.callback(os.close, their)
+    os.set_blocking(our, False)
+    return their, our
+
+
+def _memory(data: bytes) -> int:
+    """A file in memory that holds ``data``, to be read from its beginning."""
+    descriptor = os.memfd_create("input")
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _same(value: Any) -> Any:
+    return value
