@@ -1,49 +1,92 @@
 """A web service as a tool: ``http:`` in a tool's file says which request a call becomes.
 
-Text in the request may name arguments in braces: ``{query}``, ``{filters.lang}`` and ``{secrets.api_key}``. A
-value that is one such name alone keeps its type, and is left out where the call leaves the argument out.
+Text in the request may hold names in braces, see ``placeholders``. A value that is one such name alone keeps
+its type, and is left out where the call leaves the argument out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import codecs
+import contextlib
+import email.utils
+import functools
 import json
+import logging
+import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+import time
+from base64 import b64encode
+from collections.abc import Mapping
+from contextvars import ContextVar
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
+from agent_r1_env import placeholders, workers
 from agent_r1_env.entry import Entry
 from agent_r1_env.errors import RateLimited, ToolError, TransientError, hint, missing_extra
+from agent_r1_env.placeholders import LEFT_OUT
 from agent_r1_env.toollimits import filled_secrets, secrets_of
 
 if TYPE_CHECKING:
     import httpx
 
-_NAME = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w.-]*)\}")
 _FOR_THE_MOMENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _LARGEST = 4 << 20
 """Bytes of an answer that are read; what is longer is cut there."""
-_LEFT_OUT = object()
+_TOLD = 200
+"""Characters of a refusal that the model reads."""
+_CODINGS = ("", "identity", "gzip", "deflate")
+"""Compressions whose chunks cannot grow without bound when they are undone."""
 
 
 def check(entry: Entry) -> None:
     """Check a request's address and the names in it, without sending it.
 
     Raises:
-        CatalogError: an address that is none, or a name that is neither an argument nor a secret.
+        CatalogError: an address that is none; a name that is neither an argument, a secret nor under
+            ``config``; or a value under ``config`` that no name asks for.
     """
-    url = str(entry.get("http", "url"))
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
-        raise entry.error(f"{url!r} is no address; write http://... or https://...", "http", "url")
-    known = {*(entry.get("parameters") or {}).get("properties", {})}
+    arguments = set((entry.get("parameters") or {}).get("properties", {}))
+    check_names(entry, "http", arguments)
+    if "json" in entry.get("http") and "body" in entry.get("http"):
+        raise entry.error("keys 'json' and 'body' stand together; keep one", "http", "body", of_key=True)
+    url = _sample(entry)
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound:
+        shown = "the address" if "@" in url else repr(url)
+        raise entry.error(f"{shown} is none; write http://... or https://...", "http", "url")
+
+
+def check_names(entry: Entry, key: str, arguments: set[str]) -> None:
+    """Check the names in braces under ``key``, and that each value under ``config`` is asked for.
+
+    Raises:
+        CatalogError: as ``check`` does; or an argument hides what ``secrets`` or ``config`` stand for.
+    """
+    if entry.get("instance") != "environment":
+        raise entry.error(f"key 'instance' is for classes, not for {key}", "instance", of_key=True)
+    for name in sorted(arguments & {"secrets", "config"}):
+        raise entry.error(f"no argument can be called {name!r} here", "parameters", "properties", name)
     secrets = {f"secrets.{name}" for name in secrets_of(entry)}
-    for keys, text in _texts(entry.get("http"), ("http",)):
-        for match in _NAME.finditer(text):
-            name = match[1]
-            if name and name not in secrets and name.partition(".")[0] not in known:
-                raise entry.error(f"{{{name}}} is no argument{hint(name, known | secrets)}", *keys)
+    config = {f"config.{name}" for name in entry.get("config")}
+    asked = set()
+    for keys, name in placeholders.names(entry.get(key), (key,)):
+        first, value = name.partition(".")[0], ".".join(name.split(".")[:2])
+        asked.add(value)
+        if first not in arguments and name not in secrets and value not in config:
+            known = arguments | secrets | config
+            raise entry.error(f"{{{name}}} stands for nothing{hint(name, known)}", *keys)
+    for name in sorted(config - asked):
+        raise entry.error(
+            f"{{{name}}} stands nowhere in {key}", "config", name.partition(".")[2], of_key=True
+        )
 
 
 def load(entry: Entry) -> HttpCall:
@@ -54,22 +97,27 @@ def load(entry: Entry) -> HttpCall:
         MissingExtra: httpx is not installed.
     """
     check(entry)
-    return HttpCall(entry.get("http"), filled_secrets(entry))
+    return HttpCall(entry.get("http"), filled_secrets(entry), entry.get("config"))
 
 
 class HttpCall:
     """Sends one request a call; connections are kept and shared by all tools of the process."""
 
-    def __init__(self, request: Mapping[str, Any], secrets: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        request: Mapping[str, Any],
+        secrets: Mapping[str, str] | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
         """``request`` is the value of ``http:`` in a tool's file.
 
         Raises:
             MissingExtra: httpx is not installed.
         """
         self.request = request
-        self._secrets = {f"secrets.{name}": value for name, value in (secrets or {}).items()}
+        self._filled = {"secrets": dict(secrets or {}), "config": dict(config or {})}
         self._closed = False
-        _CLIENTS.join()
+        _CLIENT.join()
 
     async def __call__(self, **arguments: Any) -> str:
         """Send the request and return the text of the answer.
@@ -80,69 +128,83 @@ class HttpCall:
         """
         import httpx
 
-        built = self._built({**arguments, **self._secrets})
+        built = self._built({**arguments, **self._filled})
+        host = urlsplit(built["url"]).netloc
+        exchange = functools.partial(_exchange, built, self.request["redirects"])
         try:
-            async with _CLIENTS.get().stream(**built, follow_redirects=self.request["redirects"]) as answer:
-                body, whole = await _bounded(answer)
-        except (httpx.TransportError, httpx.TooManyRedirects) as failure:
-            host = urlsplit(built["url"]).netloc.rpartition("@")[2]
-            raise TransientError(f"{host} cannot be reached ({type(failure).__name__})") from failure
-        self._judge(answer, body)
-        return self._result(answer, body, whole)
+            # On a loop of our own: connections outlive the loops that tools run on.
+            answer = await asyncio.wrap_future(workers.spawn(exchange, loop="http"))
+        except (httpx.LocalProtocolError, httpx.InvalidURL, httpx.UnsupportedProtocol) as failure:
+            # Without its text, which may hold a secret.
+            raise ToolError("the arguments make a request that cannot be sent") from failure
+        except httpx.TransportError as failure:
+            raise TransientError(f"the request to {host} failed ({type(failure).__name__})") from failure
+        except httpx.RequestError as failure:  # too many redirects, or an encoding that is none
+            raise ToolError(f"{host} gave no usable answer ({type(failure).__name__})") from failure
+        try:
+            self._judge(answer)
+            return self._veiled(self._result(answer))
+        except ToolError as error:
+            error.args = tuple(self._veiled(text) for text in error.args)
+            raise
 
     def close(self) -> None:
         """Let go of the connections. Idempotent."""
         if not self._closed:
             self._closed = True
-            _CLIENTS.leave()
+            _CLIENT.leave()
+
+    def _veiled(self, text: str) -> str:
+        return placeholders.veiled(text, self._filled["secrets"].values())
 
     def _built(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of the request."""
         request = self.request
-        built: dict[str, Any] = {
-            "method": request["method"],
-            "url": _NAME.sub(lambda match: _in_url(match, values), request["url"]),
-            "headers": {k: _as_word(v) for k, v in _filled(request["headers"], values).items()},
+        headers = {"Accept-Encoding": "gzip, deflate"}
+        url, headers["Authorization"] = _without_user(_in_url(request["url"], values))
+        if query := _query(placeholders.filled(request["query"], values)):
+            url += f"{'&' if urlsplit(url).query else '?'}{query}"
+        content = None
+        if "json" in request and (data := placeholders.filled(request["json"], values)) is not LEFT_OUT:
+            content, headers["Content-Type"] = json.dumps(data, ensure_ascii=False), "application/json"
+        elif "body" in request and (text := placeholders.filled(request["body"], values)) is not LEFT_OUT:
+            content, headers["Content-Type"] = placeholders.word(text), "text/plain; charset=utf-8"
+        for name, value in placeholders.filled(request["headers"], values).items():
+            headers = {known: said for known, said in headers.items() if known.lower() != name.lower()}
+            headers[name] = placeholders.word(value)
+        return {
+            "method": request.get("method") or ("POST" if content is not None else "GET"),
+            "url": url,
+            # As bytes, for httpx would refuse what is not ASCII.
+            "headers": {name: _encoded(value) for name, value in headers.items() if value},
+            "content": None if content is None else _encoded(content),
         }
-        query = _filled(request["query"], values)
-        if query:
-            built["params"] = {
-                name: [_as_word(part) for part in value] if isinstance(value, list) else _as_word(value)
-                for name, value in query.items()
-            }
-        if "json" in request:
-            built["content"] = json.dumps(_filled(request["json"], values), ensure_ascii=False).encode()
-            built["headers"].setdefault("Content-Type", "application/json")
-        elif "body" in request:
-            built["content"] = _as_word(_filled(request["body"], values)).encode()
-        return built
 
-    def _judge(self, answer: httpx.Response, body: bytes) -> None:
+    def _judge(self, answer: _Answer) -> None:
         """Raise what the status of the answer stands for."""
-        code = answer.status_code
-        told = self.request["status"]
+        code, told = answer.status, self.request["status"]
         verdict = told.get(str(code), told.get(f"{code // 100}xx"))
         if verdict is None:
-            verdict = "ok" if code < 300 else "retry" if code in _FOR_THE_MOMENT else ""
+            verdict = "ok" if 200 <= code < 300 else "retry" if code in _FOR_THE_MOMENT else ""
         if verdict == "ok":
             return
-        said = f"the service answered {code} {answer.reason_phrase}".rstrip()
+        said = f"the service answered {code} {answer.reason}".rstrip()
         if verdict == "retry":
             kind = RateLimited if code == 429 else TransientError
             raise kind(said, after=_seconds(answer.headers.get("Retry-After")))
-        text = body[:200].decode("utf-8", "replace").strip()
+        text = answer.text()[:_TOLD].strip()
         raise ToolError(verdict or (f"{said}: {text}" if text else said))
 
-    def _result(self, answer: httpx.Response, body: bytes, whole: bool) -> str:
+    def _result(self, answer: _Answer) -> str:
         path = self.request.get("result")
-        text = _text(answer, body)
+        text = answer.text()
         if path is None:
-            return text if whole else f"{text}\n[... the answer is longer than {_LARGEST} bytes]"
-        if not whole:
+            return text if answer.whole else f"{text}\n[... the answer is longer than {_LARGEST} bytes]"
+        if not answer.whole:
             raise ToolError(f"the answer of the service is longer than {_LARGEST} bytes")
         try:
             found = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ToolError("the answer of the service is not JSON") from None
         for step in re.findall(r"[^.\[\]]+", path):
             try:
@@ -152,11 +214,33 @@ class HttpCall:
         return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
 
 
-class _Clients:
-    """One client for each event loop that tools run on, closed when the last tool is."""
+class _Answer(NamedTuple):
+    """An answer that was read as far as ``_LARGEST`` allows."""
+
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    charset: str | None
+    body: bytes
+    whole: bool
+
+    def text(self) -> str:
+        """The body as text; bytes that are none are named, with their number."""
+        kind = self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        lenient = kind.startswith("text/") or "json" in kind
+        try:
+            decoder = codecs.getincrementaldecoder(_charset(self.charset))("replace" if lenient else "strict")
+            return str(decoder.decode(self.body, final=self.whole)).removeprefix("\ufeff")
+        except UnicodeDecodeError:
+            return f"[{kind or 'binary data'}, {len(self.body)} bytes]"
+
+
+class _Client:
+    """The one client of this process, closed when the last tool is."""
 
     def __init__(self) -> None:
-        self._clients: dict[asyncio.AbstractEventLoop, httpx.AsyncClient] = {}
+        self._client: httpx.AsyncClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._users = 0
         self._lock = threading.Lock()
 
@@ -169,101 +253,137 @@ class _Clients:
             self._users += 1
 
     def get(self) -> httpx.AsyncClient:
+        """The client, for the loop that runs; called there alone."""
         import httpx
 
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            client = self._clients.get(loop)
-            if client is None:
-                limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-                # The time of a call is the toolbox's business, which cancels it.
-                client = self._clients[loop] = httpx.AsyncClient(timeout=None, limits=limits)
-            return client
+        if self._client is None or self._loop is not asyncio.get_running_loop():
+            logging.getLogger("httpx").addFilter(_unlogged)
+            self._loop = asyncio.get_running_loop()
+            self._client = httpx.AsyncClient(
+                timeout=None,  # the time of a call is the toolbox's business, which cancels it
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+                # What a service remembers of one episode is none of the next one's business.
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+            )
+        return self._client
 
     def leave(self) -> None:
         with self._lock:
             self._users -= 1
-            closing = {} if self._users else self._clients
-            self._clients = self._clients if self._users else {}
-        for loop, client in closing.items():
-            if loop.is_running():
-                asyncio.run_coroutine_threadsafe(client.aclose(), loop).result(5)
+            if self._users:
+                return
+        with contextlib.suppress(TimeoutError):
+            workers.spawn(self._close, loop="http").result(5)
+
+    async def _close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None and self._loop is asyncio.get_running_loop():
+            await client.aclose()
+
+    def forget(self) -> None:
+        """In a forked child, whose loop is another."""
+        self._lock = threading.Lock()
 
 
-_CLIENTS = _Clients()
+_CLIENT = _Client()
+_OURS: ContextVar[bool] = ContextVar("ours", default=False)
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_CLIENT.forget)
 
 
-async def _bounded(answer: httpx.Response) -> tuple[bytes, bool]:
-    """The body, and whether it is whole."""
-    parts, size = [], 0
-    async for part in answer.aiter_bytes():
-        parts.append(part)
-        size += len(part)
-        if size > _LARGEST:
-            return b"".join(parts)[:_LARGEST], False
-    return b"".join(parts), True
+def _unlogged(_: logging.LogRecord) -> bool:
+    """Keep httpx from logging our requests, whose addresses may hold secrets."""
+    return not _OURS.get()
 
 
-def _text(answer: httpx.Response, body: bytes) -> str:
-    kind = answer.headers.get("Content-Type", "").partition(";")[0].strip()
-    encoding = answer.charset_encoding or "utf-8"
+async def _exchange(built: Mapping[str, Any], redirects: bool) -> _Answer:
+    """Send a request and read the answer, to the end or to the limit."""
+    _OURS.set(True)
+    async with _CLIENT.get().stream(**built, follow_redirects=redirects) as answer:
+        coding = answer.headers.get("Content-Encoding", "").strip().lower()
+        if coding not in _CODINGS:
+            raise ToolError(f"the answer of the service is compressed as {coding}, which was not asked for")
+        parts, size = [], 0
+        async for part in answer.aiter_bytes():
+            parts.append(part)
+            size += len(part)
+            if size > _LARGEST:
+                break
+        body = b"".join(parts)[:_LARGEST]
+        return _Answer(
+            *(answer.status_code, answer.reason_phrase, answer.headers),
+            *(answer.charset_encoding, body, size <= _LARGEST),
+        )
+
+
+def _charset(name: str | None) -> str:
+    """The encoding that an answer names, where it is one of text that we know."""
     try:
-        return body.decode(encoding, "replace" if kind.startswith("text/") or "json" in kind else "strict")
-    except (UnicodeDecodeError, LookupError):
-        return f"[{len(body)} bytes of {kind or 'binary data'}]"
+        b"x".decode(name or "utf-8", "ignore")  # unlike a look-up, refuses codecs that are not of text
+    except (LookupError, ValueError):
+        return "utf-8"
+    return name or "utf-8"
 
 
 def _seconds(header: str | None) -> float | None:
-    """What ``Retry-After`` says, where it says it in seconds."""
-    return float(header) if header is not None and header.strip().isdigit() else None
+    """What ``Retry-After`` says, in seconds or as a date."""
+    if header is None:
+        return None
+    if header.strip().isdecimal():
+        return float(header)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
 
 
-def _filled(value: Any, values: Mapping[str, Any]) -> Any:
-    """A part of the request with the names in it replaced; what is not given is left out."""
-    if isinstance(value, Mapping):
-        filled = {name: _filled(part, values) for name, part in value.items()}
-        return {name: part for name, part in filled.items() if part is not _LEFT_OUT}
-    if isinstance(value, list):
-        return [part for part in (_filled(each, values) for each in value) if part is not _LEFT_OUT]
-    if not isinstance(value, str):
-        return value
-    if (alone := _NAME.fullmatch(value)) and alone[1]:
-        return _look_up(alone[1], values)
-    return _NAME.sub(lambda match: _in_text(match, values), value)
+def _in_url(text: str, values: Mapping[str, Any]) -> str:
+    """An address with the names in it replaced; what comes from a call cannot leave its place."""
+
+    def put(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0][0]
+        value = placeholders.word(placeholders.look_up(match[1], values))
+        if match[1].startswith("config."):
+            return value
+        if value in (".", ".."):
+            raise ToolError(f"argument {match[1]} cannot be {value!r}")
+        return quote(value, safe="", errors="replace")
+
+    return placeholders.NAME.sub(put, text)
 
 
-def _look_up(name: str, values: Mapping[str, Any]) -> Any:
-    if name in values:
-        return values[name]
-    found: Any = values
-    for step in name.split("."):
-        if not isinstance(found, Mapping) or step not in found:
-            return _LEFT_OUT
-        found = found[step]
-    return found
-
-
-def _in_text(match: re.Match[str], values: Mapping[str, Any]) -> str:
-    if match[1] is None:
-        return match[0][0]
-    found = _look_up(match[1], values)
-    return "" if found is _LEFT_OUT else _as_word(found)
-
-
-def _in_url(match: re.Match[str], values: Mapping[str, Any]) -> str:
-    return quote(_in_text(match, values), safe="") if match[1] else match[0][0]
-
-
-def _as_word(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _texts(value: Any, keys: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Every text within ``value`` with the keys that lead to it."""
-    if isinstance(value, str):
-        yield keys, value
-    parts: Any = (
-        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+def _sample(entry: Entry) -> str:
+    """The address as a call may make it."""
+    config = {"config": entry.get("config")}
+    sample = placeholders.NAME.sub(
+        lambda match: match[0] if (match[1] or "").startswith("config.") else "x", entry.get("http", "url")
     )
-    for key, part in parts:
-        yield from _texts(part, (*keys, key))
+    return _in_url(sample, config)
+
+
+def _without_user(url: str) -> tuple[str, str]:
+    """An address without user and password, and the header that says them, or ""."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return url, ""
+    name, _, password = user.partition(":")
+    pair = f"{unquote(name)}:{unquote(password)}".encode()
+    return parts._replace(netloc=host).geturl(), f"Basic {b64encode(pair).decode()}"
+
+
+def _query(query: Mapping[str, Any]) -> str:
+    """What stands behind the ? of an address: lists as repeated names, null left out."""
+    pairs = [
+        (name, placeholders.word(part))
+        for name, value in query.items()
+        for part in (value if isinstance(value, list) else [value])
+        if part is not None
+    ]
+    return urlencode(pairs, errors="replace")
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")

@@ -78,7 +78,7 @@ def load_tools(entry: Entry, tasks: Any = None, overrides: Mapping[str, Any] | N
             raise unknown_name("override", key, OVERRIDES, f"tool {entry.name!r}")
     if "mcp" in entry.data:
         server = importlib.import_module("agent_r1_env.mcp_tool")
-        tools: list[Tool] = server.load(entry, limits_of(entry, overrides))
+        tools: list[Tool] = server.load(_with_config(entry, overrides), limits_of(entry, overrides))
         return tools
     return [_load(entry, tasks, overrides)]
 
@@ -87,6 +87,9 @@ def load_tool(entry: Entry, tasks: Any = None, overrides: Mapping[str, Any] | No
     """The one tool that an entry declares; see ``load_tools``."""
     tools = load_tools(entry, tasks, overrides)
     if len(tools) != 1:
+        for tool in tools:
+            if tool.close is not None:
+                tool.close()
         raise entry.error(f"declares {len(tools)} tools, where one was asked for", "mcp", of_key=True)
     return tools[0]
 
@@ -95,11 +98,12 @@ def _load(entry: Entry, tasks: Any, overrides: Mapping[str, Any]) -> Tool:
     limits = limits_of(entry, overrides)
     made: dict[str, Any]
     if backend := _backend(entry):
+        entry = _with_config(entry, overrides)
         description, parameters = _declared(entry, overrides)
         run = backend.load(entry)
         made = {"run": run, "close": getattr(run, "close", None)}
         made |= {"description": description, "parameters": parameters}
-        config = {}
+        config = entry.get("config")
     else:
         plan = _plan(entry, overrides)
         made = {"description": plan.description, "parameters": plan.parameters, "hidden": plan.hidden}
@@ -107,6 +111,13 @@ def _load(entry: Entry, tasks: Any, overrides: Mapping[str, Any]) -> Tool:
         config = plan.config
     owner = json.dumps([str(entry.path), entry.name, config], sort_keys=True, default=str)
     return Tool(entry.name, **made, **limits, version=str(entry.get("version")), owner=owner)
+
+
+def _with_config(entry: Entry, overrides: Mapping[str, Any]) -> Entry:
+    """The entry with the values of ``config`` that whoever loads it has set anew."""
+    if not (config := overrides.get("config")):
+        return entry
+    return entry.changed({**entry.data, "config": {**entry.data["config"], **config}})
 
 
 def _backend(entry: Entry) -> Any:

@@ -64,13 +64,18 @@ def start(function: Callable[..., Any], arguments: dict[str, Any], finish: Finis
     return future
 
 
-def spawn(answer: Callable[[], Coroutine[Any, Any, _T]]) -> Future[_T]:
-    """Run a coroutine of our own on a loop that no tool shares; cancelling the future cancels it."""
+def spawn(answer: Callable[[], Coroutine[Any, Any, _T]], *, loop: str = "") -> Future[_T]:
+    """Run a coroutine of our own on a loop that no tool shares; cancelling the future cancels it.
+
+    Args:
+        loop: which of our loops. None of them is ever retired, so connections may live on one.
+    """
+    key = (spawn, loop)
     with _LOCK:
-        loop = _LOOPS.get(spawn)
-        if loop is None:
-            loop = _LOOPS[spawn] = _Loop()
-    return asyncio.run_coroutine_threadsafe(answer(), loop.loop)
+        if key not in _LOOPS:
+            _LOOPS[key] = _Loop()
+        running = _LOOPS[key]
+    return asyncio.run_coroutine_threadsafe(answer(), running.loop)
 
 
 def leave(function: Callable[..., Any], future: Future[Outcome]) -> None:

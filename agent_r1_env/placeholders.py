@@ -1,0 +1,73 @@
+"""Text with names in braces, as requests and commands in a tool's file have it.
+
+``{query}`` stands for an argument, ``{filters.lang}`` for a part of one, ``{secrets.api_key}`` for a secret
+and ``{config.server}`` for a value under ``config``; ``{{`` and ``}}`` for braces.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+NAME = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w.-]*)\}")
+LEFT_OUT: Any = object()
+"""Stands for a value that a call doesn't give."""
+_SHORTEST = 4
+Keys = tuple[str | int, ...]
+
+
+def names(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, str]]:
+    """Every name in the texts within ``value``, with the keys that lead to the text."""
+    if isinstance(value, str):
+        yield from ((keys, match[1]) for match in NAME.finditer(value) if match[1])
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from names(part, (*keys, key))
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from names(part, (*keys, index))
+
+
+def filled(value: Any, values: Mapping[str, Any]) -> Any:
+    """``value`` with the names in its texts replaced.
+
+    A text that is one name alone becomes the value, of whatever type; where there is none, it is left out of
+    the mapping or list that holds it (or ``LEFT_OUT`` is returned). Inside of longer text it becomes nothing.
+    """
+    if isinstance(value, Mapping):
+        parts = ((name, filled(part, values)) for name, part in value.items())
+        return {name: part for name, part in parts if part is not LEFT_OUT}
+    if isinstance(value, list):
+        return [part for part in (filled(each, values) for each in value) if part is not LEFT_OUT]
+    if not isinstance(value, str):
+        return value
+    if (alone := NAME.fullmatch(value)) and alone[1]:
+        return look_up(alone[1], values)
+    return NAME.sub(lambda match: word(look_up(match[1], values)) if match[1] else match[0][0], value)
+
+
+def look_up(name: str, values: Mapping[str, Any]) -> Any:
+    """What the dotted ``name`` leads to in ``values``."""
+    found: Any = values
+    for step in name.split("."):
+        if not isinstance(found, Mapping) or step not in found:
+            return LEFT_OUT
+        found = found[step]
+    return found
+
+
+def word(value: Any) -> str:
+    """A value inside of text: text as it is, nothing for what is left out or null, else JSON."""
+    if value is LEFT_OUT or value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def veiled(text: str, secrets: Iterable[str]) -> str:
+    """``text`` with stars in place of each secret of at least 4 characters; shorter ones are too common."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORTEST:
+            text = text.replace(secret, "***")
+    return text
