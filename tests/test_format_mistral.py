@@ -156,6 +156,33 @@ def test_good_calls_beside_bad_ones_survive_and_the_list_is_kept_once():
     assert parsed.content == reply
 
 
+@pytest.mark.parametrize(
+    ("rest", "kind"),
+    [
+        ('{"name": "b", "arguments": {x}}, {"name": "pay", "arguments": {}}]', CallFault.SYNTAX),
+        ('{"name": "b", "argum', CallFault.INCOMPLETE),
+        ('{"name": "b", "arguments": {"x": nul', CallFault.INCOMPLETE),
+        ("oops]", CallFault.SYNTAX),
+    ],
+)
+def test_the_calls_before_the_place_where_a_list_breaks_survive(rest, kind):
+    (fine, bad) = MISTRAL.parse(f'[TOOL_CALLS] [{{"name": "a", "arguments": {{}}}}, {rest}').attempts
+    assert fine.name == "a"
+    assert (bad.kind, bad.raw) == (kind, rest)
+
+
+def test_behind_a_missing_comma_nothing_of_a_list_is_read():
+    listed = '{"name": "a", "arguments": {}}'
+    fine, bad = MISTRAL.parse(f"[TOOL_CALLS] [{listed} {listed}]").attempts
+    assert (fine.name, bad.raw) == ("a", f"{listed}]")
+
+
+def test_a_list_that_is_not_closed_is_reported_beside_its_calls():
+    parsed = MISTRAL.parse('[TOOL_CALLS] [{"name": "a", "arguments": {}}')
+    assert [call.name for call in parsed.calls] == ["a"]
+    assert [error.kind for error in parsed.errors] == [CallFault.INCOMPLETE]
+
+
 def test_a_call_in_the_string_of_a_broken_call_does_not_run():
     parsed = MISTRAL.parse('[TOOL_CALLS]a{"x": "[TOOL_CALLS]pay{}", oops}[TOOL_CALLS]b{}')
     assert good(parsed) == [("b", {})]

@@ -186,7 +186,7 @@ class _Scanner(Scanner):
         try:
             value, end, repairs = self.value(at)
         except ValueError as error:
-            self._give_up_json("the list of tool calls is", error, start, at)
+            self._read_broken_list(error, start, at)
             return
         if isinstance(value, dict) and self.repair:
             value, repairs = [value], (*repairs, "no_list")
@@ -197,9 +197,28 @@ class _Scanner(Scanner):
         for item in value:
             if self.full:
                 break
-            given = item.pop("id", None) if isinstance(item, dict) else None
-            self.take(item, start, end, call_id=self._id(given), repairs=repairs)
+            self._take_item(item, start, end, repairs)
         self.position = max(self.position, end)
+
+    def _read_broken_list(self, error: ValueError, start: int, at: int) -> None:
+        """Take the calls before the place where a list cannot be read on, and give up the rest."""
+        item = self.skip(at + 1)
+        while self.text.startswith("{", item) and not self.full:
+            try:
+                value, end, repairs = self.value(item)
+            except ValueError:
+                break
+            self._take_item(value, item, end, repairs)
+            start = item = self.skip(end)
+            if not self.text.startswith(",", item):
+                break
+            start = item = self.skip(item + 1)
+        if not self.full:
+            self._give_up_json("the list of tool calls is", error, start, at)
+
+    def _take_item(self, item: Any, start: int, end: int, repairs: Sequence[str]) -> None:
+        given = item.pop("id", None) if isinstance(item, dict) else None
+        self.take(item, start, end, call_id=self._id(given), repairs=repairs)
 
     def _read_late(self, start: int, at: int) -> None:
         """Read a list that stands behind some text, or give up; before mere prose the mark is dropped."""
