@@ -220,12 +220,24 @@ def _runner(entry: Entry, plan: _Plan, tasks: Any) -> dict[str, Any]:
     build = functools.partial(_built, entry, plan, _arguments(entry, plan, tasks))
     instance = entry.get("instance")
     if instance == "episode":
-        return {"run": plan.target.__call__, "begin": build}
+        return {"run": plan.target.__call__, **_by_episode(build)}
     if instance == "shared":
         key = json.dumps([str(entry.path), entry.name, plan.config], sort_keys=True, default=str)
         return {"run": _SHARED.take(key, build), "close": functools.partial(_SHARED.give, key)}
     built = build()
     return {"run": built, "close": getattr(built, "close", None)}
+
+
+def _by_episode(build: Callable[[], Callable[..., Any]]) -> dict[str, Any]:
+    """How objects of one episode each are begun. The first is built now, so that its faults show early."""
+    ready = [build()]
+
+    def close() -> None:
+        while ready:
+            if (ending := getattr(ready.pop(), "close", None)) is not None:
+                ending()
+
+    return {"begin": lambda: ready.pop() if ready else build(), "close": close}
 
 
 def _arguments(entry: Entry, plan: _Plan, tasks: Any) -> dict[str, Any]:
