@@ -1,6 +1,6 @@
 """Mutated replies: whatever stands in a reply, nothing raises, and no call is made up.
 
-``AGENT_R1_FUZZ`` sets the number of replies a format (default 20,000), ``AGENT_R1_FUZZ_SEED`` other ones.
+``AGENT_R1_FUZZ`` sets the number of replies a format (default 200,000), ``AGENT_R1_FUZZ_SEED`` other ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import wire
 
 from agent_r1_env import ToolCall, formats
 
-REPLIES = int(os.environ.get("AGENT_R1_FUZZ", "20000"))
+REPLIES = int(os.environ.get("AGENT_R1_FUZZ", "200000"))
 SEED = os.environ.get("AGENT_R1_FUZZ_SEED", "0")
 
 NAMES_NOT_WRITTEN = {"code_block"}
