@@ -195,3 +195,16 @@ def test_tools_and_results_are_written_for_a_prompt_without_template():
     assert 'functools[{"name"' in text
     results = [{"role": "tool", "content": "one", "name": "search"}, {"role": "tool", "content": "two"}]
     assert PHI.render_results(results) == "Result of search:\none\n\nResult of the call:\ntwo"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        'I see. functools[{"name": "search"}] Well.',
+        'functools[{"name": "search", "arguments": "x"}\n]',
+        '<|tool_call|>[{"name": "search", "arguments": "x"}]<|/tool_call|> Well.',
+        '<|tool_call|>{"name": "search", "arguments": "x"}<|/tool_call|>',
+    ],
+)
+def test_what_closes_calls_that_cannot_be_read_stays_with_them(reply):
+    assert PHI.parse(reply, [SEARCH]).content == reply

@@ -15,7 +15,7 @@ from typing import Any
 from agent_r1_env.formats.defusing import defuse
 from agent_r1_env.formats.format import Format, ToolSchema, Turn
 from agent_r1_env.formats.reading import MOST_CALLS, ParsedReply, Scanner, is_cut, json_fault
-from agent_r1_env.messages import CallFault, ToolCall
+from agent_r1_env.messages import CallError, CallFault, ToolCall
 
 _WORD, _OPEN, _CLOSE = "functools", "<|tool_call|>", "<|/tool_call|>"
 _BARE = re.compile(r'\{\s*"name"\s*:\s*"(?P<name>[^"\\]{1,128})"\s*,\s*"(?:arguments|parameters)"\s*:')
@@ -106,7 +106,7 @@ class _Scanner(Scanner):
             return
         closing = self.skip(end)
         if self.text.startswith(_CLOSE, closing):
-            self.position = closing + len(_CLOSE)
+            self._close(end, closing + len(_CLOSE))
         elif closing < len(self.text) and not _BLOCK_END.match(self.text, closing):
             self._give_up(end, closing, ValueError(f"text follows where {_CLOSE} should stand"))
 
@@ -130,9 +130,15 @@ class _Scanner(Scanner):
             if not self.text.startswith("]", at):
                 self._give_up(begin, at, ValueError("a comma or ] was expected"))
                 return None
-            self.position = at + 1
+            self._close(end, at + 1)
             return self.position
         return None
+
+    def _close(self, start: int, end: int) -> None:
+        """Pass over what closes the calls; behind one that could not be read it stays as it was written."""
+        if isinstance(self.attempts[-1], CallError):
+            self.content.append(self.text[start:end])
+        self.position = end
 
     def _read_value(self, start: int, at: int, *, listed: bool = False) -> int | None:
         """Read the JSON at ``at`` and return where it ends, or None if there is none.
