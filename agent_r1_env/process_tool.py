@@ -2,8 +2,8 @@
 
 The command reads the arguments as one JSON object from its standard input and writes its result, as text, to
 its standard output. Status 0 says that it went well. Any other is a failed call, of which the model reads the
-end of standard error; 75 (``EX_TEMPFAIL``) says that it may go better the next time. No argument ever becomes a
-word of the command, so none can be taken for an option or reach a shell.
+end of standard error; 75 (``EX_TEMPFAIL``) says that it may go better the next time. No argument ever becomes
+a word of the command, so none can be taken for an option or reach a shell.
 
 When a call is over, or out of time, the command and all that it started are dead. By default it is not shut
 in, though: ``level`` says whether it is, with the names and promises of ``agent_r1_env.sandbox``.
