@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from agent_r1_env import sandbox
 from agent_r1_env.installed import (
     PACKAGE,
     Machine,
@@ -57,7 +58,7 @@ class Check:
 def run(*, as_json: bool = False, write: Callable[[str], object] = print) -> int:
     """Print the table and return the exit status: 0 when environments and training both work."""
     machine = look()
-    checks = diagnose(machine)
+    checks = [*diagnose(machine), *sandboxes()]
     write(_as_json(machine, checks) if as_json else render(machine, checks))
     return 0 if ready(checks, training=True) else 1
 
@@ -73,6 +74,18 @@ def diagnose(machine: Machine) -> list[Check]:
         *_torchvision(machine),
         *_computer(machine),
     ]
+
+
+def sandboxes() -> list[Check]:
+    """Which levels of isolation this computer gives to the python tool, found out by trying each."""
+    checks = []
+    for level in sandbox.LEVELS:
+        reason, anyhow = sandbox.unavailable(level), sandbox.unavailable(level, network=True)
+        found = "no" if anyhow else "limited" if reason else "yes"
+        lines = (sandbox.INSTALL,) if sandbox.INSTALL in reason else ()
+        status: Status = "note" if reason else "ok"
+        checks.append(Check(f"sandbox {level}", found, "", status, reason, lines, training=False))
+    return checks
 
 
 def ready(checks: Iterable[Check], *, training: bool) -> bool:
