@@ -49,6 +49,7 @@ from agent_r1_env.errors import AgentR1Error, unknown_name
 from agent_r1_env.processes import Bounds, Child, Confinement, Finished, run
 
 LEVELS = ("process", "bwrap")
+INSTALL = "pip install 'agent-r1-env[sandbox]'"
 _LOWEST_MEMORY = 64
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS = (
