@@ -289,6 +289,10 @@ CARRIES: dict[str, Callable[[ToolCall, Any], bool]] = {
 CARRIES["code_block fences"] = CARRIES["code_block"]
 
 
+IDS = {"mistral": r"[a-zA-Z0-9]{9}", "kimi_k2": r"functions\.[a-zA-Z0-9_-]{1,64}:[0-9]+"}
+"""The form of ids, in families whose templates refuse others."""
+
+
 def as_code(calls: list[ToolCall]) -> tuple[list[dict[str, Any]], list[ToolCall]]:
     """The calls as calls of the one tool that runs code."""
     tool = wire.schema("run", {"type": "object", "properties": {"code": {"type": "string"}}})
@@ -313,3 +317,4 @@ def test_rendered_calls_are_read_back_whole(
     assert parsed.content.strip() == prose
     assert parsed.reasoning == ""
     assert len({call.id for call in parsed.calls}) == len(calls)
+    assert all(re.fullmatch(IDS.get(spec.partition(" ")[0], ".+"), call.id) for call in parsed.calls)
