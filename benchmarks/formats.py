@@ -115,7 +115,9 @@ def written_by(name: str) -> list[Format]:
     usual = formats.get(name)
     others = [version for version in usual.versions if version != usual.version]
     made = [usual, *(formats.get({"name": name, "version": version}) for version in others)]
-    return made + [formats.get({"name": name, "style": "fences"})] * (name == "code_block")
+    if name == "code_block":
+        made.append(formats.get({"name": name, "style": "fences"}))
+    return made
 
 
 def measure(format: Format, options: argparse.Namespace) -> list[tuple[float, float, str]]:
