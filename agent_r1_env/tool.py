@@ -66,6 +66,8 @@ class Tool:
             closed by its own ``close`` at the end.
         version: of the tool's behaviour; part of the key of cached and recorded results.
         owner: what identifies the tool in this process. Tools of the same owner share limits and cache.
+        accepts: what calls are checked with in place of ``parameters``, where these are somebody else's and
+            unsound; what the model reads stays as it is.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Tool:
     begin: Callable[[], Callable[..., Any]] | None = None
     version: str = ""
     owner: str | None = None
+    accepts: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or NAME.fullmatch(self.name) is None:
@@ -100,7 +103,7 @@ class Tool:
             raise ValueError(
                 f"{self.name} takes {self.hidden[0]!r}, so its results cannot be cached by arguments"
             )
-        check_parameters(self.parameters)
+        check_parameters(self._accepted)
         # A copy: what is checked stays what is shown, whatever the caller does with theirs.
         object.__setattr__(self, "parameters", copy.deepcopy(self.parameters))
 
@@ -141,7 +144,11 @@ class Tool:
 
     @functools.cached_property
     def _checker(self) -> ArgumentChecker:
-        return ArgumentChecker(self.name, self.parameters)
+        return ArgumentChecker(self.name, self._accepted)
+
+    @property
+    def _accepted(self) -> dict[str, Any]:
+        return self.parameters if self.accepts is None else self.accepts
 
 
 class ToolOptions(TypedDict, total=False):

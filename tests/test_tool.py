@@ -95,3 +95,13 @@ def test_the_decorator_takes_what_a_signature_cannot_say() -> None:
         10,
     )
     assert weather.parameters == PARAMETERS
+
+
+def test_a_schema_of_somebody_else_is_shown_as_it_is_and_checked_as_accepted() -> None:
+    unsound = {**PARAMETERS, "properties": {"city": {"type": "string", "default": None}}}
+    with pytest.raises(SchemaFault):
+        made(parameters=unsound)
+    weather = made(parameters=unsound, accepts=PARAMETERS)
+    assert weather.schema()["function"]["parameters"] == unsound
+    with pytest.raises(ArgumentError):
+        weather.validate({})
