@@ -212,7 +212,8 @@ class Governed:
         return result
 
     async def _cached(self, cache: limits.Cache) -> ToolResult:
-        key = json.dumps([self._call.tool.version, self._call.arguments], sort_keys=True)
+        tool = self._call.tool
+        key = json.dumps([tool.name, tool.version, self._call.arguments], sort_keys=True)
         kept, sought = cache.get(key)
         if sought is not None:
             kept = await asyncio.wrap_future(sought)

@@ -14,6 +14,7 @@ import pytest
 
 from agent_r1_env import workers
 from agent_r1_env.errors import ToolError
+from agent_r1_env.limits import Caching
 from agent_r1_env.messages import CallError, CallFault, ToolCall, ToolResult
 from agent_r1_env.tool import Tool, tool
 from agent_r1_env.toolbox import Toolbox
@@ -490,3 +491,15 @@ def test_one_call_costs_little_more_than_the_tool() -> None:
         costs.append(time.perf_counter() - began)
     # About 30 us on an idle machine; the bound is for a busy one.
     assert statistics.median(costs) < 0.001
+
+
+def test_tools_of_one_owner_share_a_cache_and_no_results() -> None:
+    def named(name: str) -> Tool:
+        parameters = {"type": "object", "properties": {"text": {"type": "string"}}}
+        return Tool(name, "", parameters, lambda text: name, cache=Caching(), owner="one server")
+
+    box = Toolbox([named("first"), named("second")])
+    assert [each.content for each in box.run([call("first", text="x"), call("second", text="x")])] == [
+        "first",
+        "second",
+    ]
