@@ -17,18 +17,18 @@ import os
 import re
 import threading
 import time
-from base64 import b64encode
 from collections.abc import Mapping
 from contextvars import ContextVar
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from agent_r1_env import placeholders, workers
+from agent_r1_env.addresses import check_address, in_url, without_user
 from agent_r1_env.entry import Entry
-from agent_r1_env.errors import RateLimited, ToolError, TransientError, hint, missing_extra
+from agent_r1_env.errors import RateLimited, ToolError, TransientError, missing_extra
 from agent_r1_env.placeholders import LEFT_OUT
-from agent_r1_env.toollimits import filled_secrets, secrets_of
+from agent_r1_env.toollimits import filled_secrets
 
 if TYPE_CHECKING:
     import httpx
@@ -50,43 +50,10 @@ def check(entry: Entry) -> None:
             ``config``; or a value under ``config`` that no name asks for.
     """
     arguments = set((entry.get("parameters") or {}).get("properties", {}))
-    check_names(entry, "http", arguments)
+    placeholders.check(entry, "http", arguments)
     if "json" in entry.get("http") and "body" in entry.get("http"):
         raise entry.error("keys 'json' and 'body' stand together; keep one", "http", "body", of_key=True)
-    url = _sample(entry)
-    try:
-        parts = urlsplit(url)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        sound = False
-    if not sound:
-        shown = "the address" if "@" in url else repr(url)
-        raise entry.error(f"{shown} is none; write http://... or https://...", "http", "url")
-
-
-def check_names(entry: Entry, key: str, arguments: set[str]) -> None:
-    """Check the names in braces under ``key``, and that each value under ``config`` is asked for.
-
-    Raises:
-        CatalogError: as ``check`` does; or an argument hides what ``secrets`` or ``config`` stand for.
-    """
-    if entry.get("instance") != "environment":
-        raise entry.error(f"key 'instance' is for classes, not for {key}", "instance", of_key=True)
-    for name in sorted(arguments & {"secrets", "config"}):
-        raise entry.error(f"no argument can be called {name!r} here", "parameters", "properties", name)
-    secrets = {f"secrets.{name}" for name in secrets_of(entry)}
-    config = {f"config.{name}" for name in entry.get("config")}
-    asked = set()
-    for keys, name in placeholders.names(entry.get(key), (key,)):
-        first, value = name.partition(".")[0], ".".join(name.split(".")[:2])
-        asked.add(value)
-        if first not in arguments and name not in secrets and value not in config:
-            known = arguments | secrets | config
-            raise entry.error(f"{{{name}}} stands for nothing{hint(name, known)}", *keys)
-    for name in sorted(config - asked):
-        raise entry.error(
-            f"{{{name}}} stands nowhere in {key}", "config", name.partition(".")[2], of_key=True
-        )
+    check_address(entry, "http", "url")
 
 
 def load(entry: Entry) -> HttpCall:
@@ -119,7 +86,7 @@ class HttpCall:
         self._closed = False
         _CLIENT.join()
 
-    async def __call__(self, **arguments: Any) -> str:
+    async def __call__(self, /, **arguments: Any) -> str:
         """Send the request and return the text of the answer.
 
         Raises:
@@ -161,7 +128,7 @@ class HttpCall:
         """The arguments of the request."""
         request = self.request
         headers = {"Accept-Encoding": "gzip, deflate"}
-        url, headers["Authorization"] = _without_user(_in_url(request["url"], values))
+        url, headers["Authorization"] = without_user(in_url(request["url"], values))
         if query := _query(placeholders.filled(request["query"], values)):
             url += f"{'&' if urlsplit(url).query else '?'}{query}"
         content = None
@@ -336,42 +303,6 @@ def _seconds(header: str | None) -> float | None:
         return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
     except (ValueError, OverflowError):
         return None
-
-
-def _in_url(text: str, values: Mapping[str, Any]) -> str:
-    """An address with the names in it replaced; what comes from a call cannot leave its place."""
-
-    def put(match: re.Match[str]) -> str:
-        if match[1] is None:
-            return match[0][0]
-        value = placeholders.word(placeholders.look_up(match[1], values))
-        if match[1].startswith("config."):
-            return value
-        if value in (".", ".."):
-            raise ToolError(f"argument {match[1]} cannot be {value!r}")
-        return quote(value, safe="", errors="replace")
-
-    return placeholders.NAME.sub(put, text)
-
-
-def _sample(entry: Entry) -> str:
-    """The address as a call may make it."""
-    config = {"config": entry.get("config")}
-    sample = placeholders.NAME.sub(
-        lambda match: match[0] if (match[1] or "").startswith("config.") else "x", entry.get("http", "url")
-    )
-    return _in_url(sample, config)
-
-
-def _without_user(url: str) -> tuple[str, str]:
-    """An address without user and password, and the header that says them, or ""."""
-    parts = urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    if not at:
-        return url, ""
-    name, _, password = user.partition(":")
-    pair = f"{unquote(name)}:{unquote(password)}".encode()
-    return parts._replace(netloc=host).geturl(), f"Basic {b64encode(pair).decode()}"
 
 
 def _query(query: Mapping[str, Any]) -> str:

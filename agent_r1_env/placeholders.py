@@ -11,6 +11,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from agent_r1_env.entry import Entry
+from agent_r1_env.errors import hint
+from agent_r1_env.toollimits import secrets_of
+
 NAME = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w.-]*)\}")
 LEFT_OUT: Any = object()
 """Stands for a value that a call doesn't give."""
@@ -71,3 +75,29 @@ def veiled(text: str, secrets: Iterable[str]) -> str:
         if len(secret) >= _SHORTEST:
             text = text.replace(secret, "***")
     return text
+
+
+def check(entry: Entry, key: str, arguments: set[str]) -> None:
+    """Check the names in braces under ``key``, and that each value under ``config`` is asked for.
+
+    Raises:
+        CatalogError: a name that is neither an argument, a secret nor under ``config``; a value under
+            ``config`` that no name asks for; or an argument that hides what these stand for.
+    """
+    if entry.get("instance") != "environment":
+        raise entry.error(f"key 'instance' is for classes, not for {key}", "instance", of_key=True)
+    for name in sorted(arguments & {"secrets", "config"}):
+        raise entry.error(f"no argument can be called {name!r} here", "parameters", "properties", name)
+    secrets = {f"secrets.{name}" for name in secrets_of(entry)}
+    config = {f"config.{name}" for name in entry.get("config")}
+    asked = set()
+    for keys, name in names(entry.get(key), (key,)):
+        first, value = name.partition(".")[0], ".".join(name.split(".")[:2])
+        asked.add(value)
+        if first not in arguments and name not in secrets and value not in config:
+            known = arguments | secrets | config
+            raise entry.error(f"{{{name}}} stands for nothing{hint(name, known)}", *keys)
+    for name in sorted(config - asked):
+        raise entry.error(
+            f"{{{name}}} stands nowhere in {key}", "config", name.partition(".")[2], of_key=True
+        )
