@@ -246,7 +246,7 @@ def _task_set(
         if task.id in tasks:
             raise row.error(f"the id {task.id!r} belongs to an earlier row", row.get("_id", "id")[0])
         tasks[task.id] = task
-    paragraphs = _context_paragraphs(rows) if corpus is None else read_corpus(corpus[0])
+    paragraphs = context_paragraphs(rows) if corpus is None else read_corpus(corpus[0])
     if corpus is not None:
         origin += f", searching {corpus[0]!r}"
     return TaskSet(
@@ -284,7 +284,8 @@ def _pairs(row: Row, key: str, left: str, right: str, kind: type) -> Iterator[tu
         yield pair[0], pair[1]
 
 
-def _context_paragraphs(rows: Sequence[Row]) -> Iterator[Paragraph]:
+def context_paragraphs(rows: Sequence[Row]) -> Iterator[Paragraph]:
+    """The paragraphs that questions bring, as often as they bring them; a row without any is an error."""
     contexts = [(title, _sentences(row, sentences)) for row in rows for title, sentences in _context(row)]
     rest = [sentence for _, sentences in contexts for sentence in sentences[1:]]
     # HotpotQA's later sentences bring their own space and 2WikiMultihopQA's do not. One sentence alone

@@ -1,93 +1,69 @@
-"""BM25 search over the paragraphs that an environment's tasks bring."""
+"""BM25 search over the paragraphs that an environment's tasks bring, or over those of a file."""
 
 from __future__ import annotations
 
-import re
 import threading
-import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
-from agent_r1_env.task import Paragraph, TaskSet
-
-_WORD = re.compile(r"[^\W_]+")
-_MAX_QUERY_WORDS = 256
-_TITLE_WEIGHT = 2
+from agent_r1_env.bm25 import Index
+from agent_r1_env.hits import NO_WORDS, clamped, shown, words
+from agent_r1_env.task import TaskSet
 
 
 class Search:
     """The paragraphs that fit a query best, one a line; paragraphs without a word of it never appear.
 
     Args:
-        tasks: brings the corpus. Its index is built at the first search and shared by all tools over it.
+        tasks: bring the paragraphs, where no ``corpus`` does. Their index is built at the first search and
+            shared by all tools over it.
         top_k: how many paragraphs to return at most.
+        corpus: a file of paragraphs, see ``agent_r1_env.corpus.read_paragraphs``.
+        index: the folder where the index of ``corpus`` is saved, to be memory-mapped the next time; by
+            default in the user's cache, and not at all for a small file.
+        default_corpus: the file that is searched where there are neither tasks nor a ``corpus``.
     """
 
-    def __init__(self, tasks: TaskSet, top_k: int = 3) -> None:
+    def __init__(
+        self,
+        tasks: TaskSet | None = None,
+        top_k: int = 3,
+        corpus: str | Path | None = None,
+        index: str | Path | None = None,
+        default_corpus: str | Path | None = None,
+    ) -> None:
         if not isinstance(top_k, int) or top_k < 1:
             raise ValueError(f"top_k must be a whole number above 0, got {top_k!r}")
-        self.tasks, self.top_k = tasks, top_k
+        self.top_k = top_k
+        self._find: Callable[[], Index]
+        if corpus is None and tasks is not None:
+            self._find = partial(index_of, tasks)
+        elif file := corpus or default_corpus:
+            opened = Index.open(file, index)
+            self._find = lambda: opened
+        else:
+            raise ValueError("there is nothing to search; set corpus to a file of paragraphs")
 
     def __call__(self, query: str) -> str:
         """Answer as the model will read it."""
-        terms = words(query)
-        if not terms:
-            return "The query has no words to search for; give a name, a title or a few key words."
-        hits = index_of(self.tasks).best(terms, self.top_k)
-        if not hits:
-            return f"No paragraph matches {query.strip()[:80]!r}; try other words, such as a name or a title."
-        lines = [f"[{rank}] {_line(hit.title)}: {_line(hit.text)}" for rank, hit in enumerate(hits, start=1)]
-        if len(terms) > _MAX_QUERY_WORDS:
-            lines.append(f"Only the first {_MAX_QUERY_WORDS} words of the query were used.")
-        return "\n".join(lines)
+        return self.batch([query])[0]
 
+    def batch(self, queries: Sequence[str]) -> list[str]:
+        """The answers to several queries, in their order."""
+        return [self._answer(query) for query in queries]
 
-class Index:
-    """BM25 scores of a corpus. Titles weigh more than text, and a query that is a title finds it first."""
+    def _answer(self, query: str) -> str:
+        if not words(query):
+            return NO_WORDS
+        asked, notes = clamped(query)
+        return shown(query, self.index.search(asked, self.top_k), notes)
 
-    def __init__(self, corpus: Iterable[Paragraph]) -> None:
-        import bm25s  # 0.2 s, and only searching needs it
-
-        self.paragraphs = tuple(corpus)
-        documents = [words(p.title) * _TITLE_WEIGHT + words(p.text) for p in self.paragraphs]
-        self._titled: dict[tuple[str, ...], list[int]] = {}
-        for row, paragraph in enumerate(self.paragraphs):
-            self._titled.setdefault(tuple(words(paragraph.title)), []).append(row)
-        self._bm25 = None
-        if any(documents):  # bm25s refuses a corpus without a single word
-            self._bm25 = bm25s.BM25(method="lucene", backend="numpy")
-            self._bm25.index(documents, show_progress=False)
-
-    def best(self, terms: list[str], k: int) -> list[Paragraph]:
-        """At most ``k`` paragraphs by falling score; equal scores keep the order of the corpus."""
-        if self._bm25 is None:
-            return []
-        terms = terms[:_MAX_QUERY_WORDS]
-        ids = self._bm25.get_tokens_ids(terms)
-        if not ids:
-            return []
-        scores = self._bm25.get_scores_from_ids(ids)
-        # BM25 alone ranks pages about a thing above its own page when they repeat its name more often.
-        scores[self._titled.get(tuple(terms), [])] += scores.max()
-        found = int(np.count_nonzero(scores))
-        k = min(k, found)
-        if k == 0:
-            return []
-        floor = np.partition(scores, -k)[-k]
-        rows = np.flatnonzero(scores >= floor)  # ties at the edge included, so that the order decides
-        ranked = rows[np.argsort(-scores[rows], kind="stable")[:k]]
-        return [self.paragraphs[row] for row in ranked]
-
-
-def words(text: str) -> list[str]:
-    """Words in lower case without diacritics. No word is left out: "The Who" is a name."""
-    folded = text.lower()
-    if not folded.isascii():
-        split = unicodedata.normalize("NFKD", folded)
-        folded = "".join(mark for mark in split if not unicodedata.combining(mark)).casefold()
-    return _WORD.findall(folded)
+    @property
+    def index(self) -> Index:
+        """What is searched."""
+        return self._find()
 
 
 _INDEXES: WeakKeyDictionary[TaskSet, Index] = WeakKeyDictionary()
@@ -101,7 +77,3 @@ def index_of(tasks: TaskSet) -> Index:
         with _BUILDING:
             index = _INDEXES.get(tasks) or _INDEXES.setdefault(tasks, Index(tasks.corpus))
     return index
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())

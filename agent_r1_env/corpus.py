@@ -1,0 +1,135 @@
+"""Files of paragraphs to search, in the forms that they come in, read one line at a time."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from agent_r1_env.datafile import Row, json_place, read_rows
+from agent_r1_env.errors import DataError
+from agent_r1_env.task import Paragraph, context_paragraphs
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_BLOCK = 1 << 20
+
+
+def read_paragraphs(path: str | Path) -> Iterator[Paragraph]:
+    """The paragraphs of a file, in order, equal ones included; none is left out for being empty.
+
+    A row is an object with ``title`` and ``text`` (or ``contents``), of which the title may be absent; or,
+    as Search-R1 has it, with ``contents`` alone, whose first line is the title in quotes. Rows come as JSON
+    lines or as a JSON list, gzipped or not. A file of questions in HotpotQA's form gives the paragraphs in
+    their ``context``, each once.
+
+    Raises:
+        DataError: the file is missing or wrong; names the file, row and key.
+    """
+    file = Path(path).expanduser()
+    rows = _rows(file)
+    first = next(rows, None)
+    if first is None:
+        raise DataError("the file is empty", file=file)
+    if "context" in first.data and not {"text", "contents"} & set(first.data):
+        yield from dict.fromkeys(context_paragraphs(read_rows(file)))
+        return
+    yield _paragraph(first)
+    yield from map(_paragraph, rows)
+
+
+def digest(path: str | Path) -> str:
+    """What two files have in common if and only if their bytes are equal.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    state = hashlib.blake2b(digest_size=16)
+    with _opened(Path(path).expanduser()) as stream:
+        while block := stream.read(_BLOCK):
+            state.update(block)
+    return state.hexdigest()
+
+
+def split_contents(contents: str, title: str = "") -> tuple[str, str]:
+    """Title and text of ``contents``, whose first line may be the title, bare or in quotes."""
+    head, _, rest = contents.partition("\n")
+    bare = head.strip()
+    if len(bare) > 1 and bare.startswith('"') and bare.endswith('"'):
+        bare = bare[1:-1]
+    if title:
+        return title, rest if bare == title.strip() and rest else contents
+    return (bare, rest) if rest.strip() else ("", contents)
+
+
+def _rows(file: Path) -> Iterator[Row]:
+    """The rows of a file; only a JSON list is read whole."""
+    try:
+        with _text_of(file) as stream:
+            number = 0
+            for number, raw in enumerate(stream, start=1):
+                line = _decoded(raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw, file, number)
+                if not line.strip():
+                    continue
+                if line.lstrip().startswith("["):
+                    yield from read_rows(file)
+                    return
+                yield _row(line, file, number)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"broken gzip file: {error}", file=file) from error
+
+
+def _row(line: str, file: Path, number: int) -> Row:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"not JSON: {json_place(error, line=number)}", file=file, row=number) from None
+    if not isinstance(value, dict):
+        raise DataError(f"expected an object, found {type(value).__name__}", file=file, row=number)
+    return Row(value, str(file), number)
+
+
+def _paragraph(row: Row) -> Paragraph:
+    title = _text(row, "title") if row.data.get("title") is not None else ""
+    if row.data.get("text") is not None:
+        return Paragraph(title, _text(row, "text"))
+    if row.data.get("contents") is None:
+        row.get("text", "contents")
+    return Paragraph(*split_contents(_text(row, "contents"), title))
+
+
+def _text(row: Row, key: str) -> str:
+    value: Any = row.data[key]
+    if not isinstance(value, str):
+        raise row.error(f"expected a text, found {type(value).__name__}", key)
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        raise row.error("the text holds half of a surrogate pair", key)
+    return value
+
+
+def _opened(file: Path) -> IO[bytes]:
+    try:
+        return file.open("rb")
+    except OSError:
+        read_rows(file)  # says what is wrong, and what is near
+        raise
+
+
+def _text_of(file: Path) -> IO[bytes]:
+    stream = _opened(file)
+    zipped = stream.read(2) == _GZIP_MAGIC
+    stream.seek(0)
+    if not zipped:
+        return stream
+    stream.close()
+    return gzip.open(file, "rb")  # type: ignore[return-value]
+
+
+def _decoded(raw: bytes, file: Path, number: int) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"line {number} is not UTF-8 (byte {raw[error.start]:#04x})", file=file) from None
