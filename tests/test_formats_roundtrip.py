@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agent_r1_env import ToolCall, formats
 
-EXAMPLES = int(os.environ.get("AGENT_R1_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("AGENT_R1_EXAMPLES", "200"))
 
 Defs = dict[str, Any]
 
