@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import re
 import types
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
+from agent_r1_env.annotations import AnnotationFault, Convert, Reader, Reading, hints_of, with_default
+from agent_r1_env.docstrings import read_docstring
 from agent_r1_env.errors import AgentR1Error
+from agent_r1_env.schemafit import Fit
+from agent_r1_env.wording import dotted
 
-_PLAIN: dict[Any, dict[str, Any]] = {
-    str: {"type": "string"},
-    int: {"type": "integer"},
-    float: {"type": "number"},
-    bool: {"type": "boolean"},
-    type(None): {"type": "null"},
-    None: {"type": "null"},
-    Any: {},
-    object: {},
-    list: {"type": "array"},
-    Sequence: {"type": "array"},
-    dict: {"type": "object"},
-    Mapping: {"type": "object"},
-}
 HIDDEN = ("state", "task", "rng")
 """Arguments that an environment fills in where a function asks for them."""
 
@@ -44,7 +33,15 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 class SignatureFault(AgentR1Error, TypeError):
-    """A function cannot be offered as a tool, or doesn't fit the schema that it stands under."""
+    """A function cannot be offered as a tool, or doesn't fit the schema that it stands under.
+
+    Attributes:
+        path: the keys that lead to the part of the schema that it doesn't fit, if one is to blame.
+    """
+
+    def __init__(self, reason: str, path: tuple[str | int, ...] = ()) -> None:
+        super().__init__(reason)
+        self.path = path
 
 
 def describe(
@@ -52,8 +49,8 @@ def describe(
 ) -> dict[str, Any]:
     """The parameters that a model needs to call ``function``.
 
-    What the section ``Args:`` of the docstring says of an argument becomes its description, unless
-    the annotation is ``Annotated[..., "text"]``.
+    What the docstring says of an argument becomes its description, unless the annotation is
+    ``Annotated[..., "text"]``.
 
     Args:
         method: ``function`` is a method of a class, not yet bound to an instance.
@@ -62,27 +59,47 @@ def describe(
     Raises:
         SignatureFault: an argument has no annotation, or one that JSON cannot express.
     """
-    _, told = _docstring(inspect.getdoc(function) or "")
-    hints = _hints(function)
+    _, told = read_docstring(inspect.getdoc(function) or "")
+    hints, reader = _hints(function), Reader()
     properties: dict[str, Any] = {}
-    required = []
-    for name, parameter in _by_name(function, method).items():
-        if name in given or _Mark in get_args(hints.get(name)):
+    required: list[str] = []
+    described: dict[str, Any] = {"type": "object", "properties": properties, "required": required}
+    for name, parameter in _visible(function, method, given, hints):
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            raise SignatureFault(
+                f"{_name(function)} takes *{name}, but a call gives arguments by name; take a list instead"
+            )
+        schema = _reading(function, parameter, hints, reader).schema
+        if parameter.kind is parameter.VAR_KEYWORD:
+            described["additionalProperties"] = schema or True
             continue
-        if name not in hints:
-            raise SignatureFault(f"argument {name!r} of {_name(function)} has no annotation")
-        try:
-            schema = _schema(hints[name])
-        except SignatureFault as fault:
-            raise SignatureFault(f"argument {name!r} of {_name(function)}: {fault}") from None
-        if name in told and "description" not in schema:
+        if name in told and not ("description" in schema and get_origin(hints[name]) is Annotated):
             schema["description"] = told[name]
-        if parameter.default is inspect.Parameter.empty:
+        if parameter.default is parameter.empty:
             required.append(name)
-        else:
-            schema = _with_default(schema, parameter.default)
         properties[name] = schema
-    return {"type": "object", "properties": properties, "required": required}
+    return described | ({"$defs": reader.definitions} if reader.definitions else {})
+
+
+def converters_of(
+    function: Callable[..., Any], *, method: bool = False, given: Collection[str] = ()
+) -> dict[str, Convert]:
+    """What makes the values that ``function`` is annotated with of arguments as JSON has them.
+
+    Arguments whose JSON is such a value already are left out, as are those whose annotation says nothing to
+    JSON: a schema may be declared beside them.
+    """
+    hints, reader = _hints(function), Reader()
+    converters: dict[str, Convert] = {}
+    for name, parameter in _visible(function, method, given, hints):
+        if parameter.kind in _BY_NAME and name in hints:
+            try:
+                convert = _reading(function, parameter, hints, reader).convert
+            except SignatureFault:
+                continue
+            if convert is not None:
+                converters[name] = convert
+    return converters
 
 
 def hidden_of(
@@ -114,7 +131,7 @@ def hidden_of(
 
 def description_of(function: Callable[..., Any]) -> str:
     """The docstring of ``function`` up to its sections, on one line."""
-    return _docstring(inspect.getdoc(function) or "")[0]
+    return read_docstring(inspect.getdoc(function) or "")[0]
 
 
 def compare(
@@ -131,7 +148,8 @@ def compare(
         given: names that somebody else fills in.
 
     Raises:
-        SignatureFault: it needs an argument that a call may lack, or takes none of a declared name.
+        SignatureFault: it needs an argument that a call may lack, takes none of a declared name, or is
+            annotated with another type than is declared.
     """
     accepted = _by_name(function, method)
     properties = parameters.get("properties", {})
@@ -150,6 +168,25 @@ def compare(
         if parameter.default is parameter.empty and name not in sure and name not in given:
             lack = "parameters doesn't require" if name in properties else "parameters doesn't declare"
             raise SignatureFault(f"{_name(function)} needs the argument {name!r}, which {lack}")
+    _compare_types(function, parameters, method)
+
+
+def _compare_types(function: Callable[..., Any], parameters: Mapping[str, Any], method: bool) -> None:
+    hints, reader = _hints(function), Reader()
+    for name, parameter in _by_name(function, method).items():
+        declared = parameters.get("properties", {}).get(name)
+        if name not in hints or declared is None:
+            continue
+        try:
+            derived = _reading(function, parameter, hints, reader).schema
+        except SignatureFault:
+            continue  # an annotation that says nothing to JSON
+        for path, given, taken in Fit(parameters, {"$defs": reader.definitions}).misfits(declared, derived):
+            raise SignatureFault(
+                f"parameters lets {given} through for {dotted((name, *path))}, which {_name(function)} "
+                f"annotates as {taken}",
+                ("properties", name, *path),
+            )
 
 
 def signature_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -172,6 +209,34 @@ def _by_name(function: Callable[..., Any], method: bool) -> dict[str, inspect.Pa
     return {name: parameter for name, parameter in parameters.items() if parameter.kind in _BY_NAME}
 
 
+def _visible(
+    function: Callable[..., Any], method: bool, given: Collection[str], hints: Mapping[str, Any]
+) -> Iterator[tuple[str, inspect.Parameter]]:
+    """The parameters that a call may fill, and those that stand for any number of arguments."""
+    _by_name(function, method)
+    parameters = list(signature_of(function).items())
+    for name, parameter in parameters[1:] if method else parameters:
+        if parameter.kind is parameter.POSITIONAL_ONLY or name in given or _Mark in get_args(hints.get(name)):
+            continue
+        yield name, parameter
+
+
+def _reading(
+    function: Callable[..., Any], parameter: inspect.Parameter, hints: Mapping[str, Any], reader: Reader
+) -> Reading:
+    name = parameter.name
+    hidden = f"; if the environment fills it in, write {name}: Hidden[...]" if name in HIDDEN else ""
+    stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+    subject = f"argument {stars + name!r} of {_name(function)}"
+    if name not in hints:
+        raise SignatureFault(f"{subject} has no annotation{hidden}")
+    try:
+        reading = reader.read(hints[name])
+        return reading if parameter.default is parameter.empty else with_default(reading, parameter.default)
+    except AnnotationFault as fault:
+        raise SignatureFault(f"{subject}: {fault}{hidden}") from None
+
+
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     plain = isinstance(function, types.FunctionType | types.MethodType | types.BuiltinFunctionType | type)
     owner = inspect.unwrap(function if plain else type(function).__call__)
@@ -180,81 +245,9 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         key: each for key, each in getattr(owner, "__annotations__", {}).items() if key != "return"
     }
     try:
-        return get_type_hints(
-            types.SimpleNamespace(__annotations__=annotations),
-            getattr(owner, "__globals__", {}),
-            include_extras=True,
-        )
-    except NameError as unknown:
-        raise SignatureFault(f"an annotation of {_name(function)} cannot be read: {unknown}") from None
-
-
-def _schema(annotation: Any) -> dict[str, Any]:
-    """The JSON Schema of one annotation."""
-    if annotation in _PLAIN:
-        return dict(_PLAIN[annotation])
-    origin, inner = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        text = next((extra for extra in inner[1:] if isinstance(extra, str)), None)
-        return _schema(inner[0]) | ({"description": text} if text is not None else {})
-    if origin is Literal:
-        return _of_values(inner)
-    if origin in (Union, types.UnionType):
-        return _of_union([_schema(part) for part in inner])
-    if origin in (list, Sequence) or (origin is not None and origin.__name__ == "Sequence"):
-        return {"type": "array", "items": _schema(inner[0])}
-    if origin in (dict, Mapping) or (origin is not None and origin.__name__ == "Mapping"):
-        if inner[0] is not str:
-            raise SignatureFault(f"the keys of an object are strings, not {inner[0]!r}")
-        values = _schema(inner[1])
-        return {"type": "object", "additionalProperties": values} if values else {"type": "object"}
-    raise SignatureFault(f"no JSON Schema for {annotation!r}; declare parameters yourself")
-
-
-def _of_values(values: Sequence[Any]) -> dict[str, Any]:
-    kinds = {type(value) for value in values}
-    if len(kinds) == 1 and (kind := kinds.pop()) in _PLAIN:
-        return {**_PLAIN[kind], "enum": list(values)}
-    return {"enum": list(values)}
-
-
-def _of_union(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    if all(set(part) == {"type"} for part in parts):
-        return {"type": [part["type"] for part in parts]}
-    return {} if {} in parts else {"anyOf": list(parts)}
-
-
-def _with_default(schema: dict[str, Any], default: Any) -> dict[str, Any]:
-    """``schema`` with its default; ``x: str = None`` also accepts null, as its author meant."""
-    if default is None and schema.get("type") and "null" not in _as_list(schema["type"]):
-        schema = {**schema, "type": [*_as_list(schema["type"]), "null"]}
-        if "enum" in schema:
-            schema["enum"] = [*schema["enum"], None]
-    return {**schema, "default": default}
-
-
-def _as_list(types_: str | list[str]) -> list[str]:
-    return [types_] if isinstance(types_, str) else types_
-
-
-def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """The text before the sections, and what the section ``Args:`` says of each argument."""
-    head, _, rest = re.sub(r"(?m)^(Args|Arguments|Parameters):\s*$", "\f", text, count=1).partition("\f")
-    head = re.split(r"(?m)^(?:Returns|Raises|Yields|Examples?|Notes?|Attributes):", head)[0]
-    told: dict[str, str] = {}
-    name, indent = "", None
-    for line in rest.splitlines():
-        depth = len(line) - len(line.lstrip())
-        if line.strip() and depth == 0:
-            break
-        entry = re.match(r"\s+\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)", line)
-        indent = depth if indent is None and line.strip() else indent
-        if entry and depth == indent:
-            name = entry[1]
-            told[name] = entry[2].strip()
-        elif name and line.strip():
-            told[name] = f"{told[name]} {line.strip()}".strip()
-    return " ".join(head.split()), told
+        return hints_of(types.SimpleNamespace(__annotations__=annotations), getattr(owner, "__globals__", {}))
+    except AnnotationFault as fault:
+        raise SignatureFault(f"{_name(function)}: {fault}") from None
 
 
 def _name(function: Callable[..., Any]) -> str:

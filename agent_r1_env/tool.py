@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack, overload
 
 from agent_r1_env.arguments import ArgumentChecker
+from agent_r1_env.errors import ArgumentError
 from agent_r1_env.limits import Caching, Gate, Rate, Retries, gate
 from agent_r1_env.messages import ToolResult
 from agent_r1_env.parameters import check_parameters
-from agent_r1_env.signature import describe, description_of, hidden_of
+from agent_r1_env.signature import converters_of, describe, description_of, hidden_of
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 Reward = float | Mapping[str, float] | Callable[[ToolResult], float]
@@ -62,6 +63,8 @@ class Tool:
             to numbers, or a function of the ``ToolResult``.
         hidden: arguments of ``run`` that the environment fills in: "state", "task", "rng".
         secrets: arguments of ``run`` that are filled in and never shown or recorded.
+        converters: by argument, what makes the value that ``run`` expects of what JSON carries, such as a
+            dataclass of an object; only where they differ.
         begin: called at the beginning of each episode; what it returns takes the place of ``run``, and is
             closed by its own ``close`` at the end.
         version: of the tool's behaviour; part of the key of cached and recorded results.
@@ -85,6 +88,7 @@ class Tool:
     reward: Reward | None = None
     hidden: tuple[str, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    converters: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict, repr=False)
     begin: Callable[[], Callable[..., Any]] | None = None
     version: str = ""
     owner: str | None = None
@@ -125,6 +129,22 @@ class Tool:
             ArgumentError: they do not fit ``parameters``; the text tells the model what to change.
         """
         return self._checker.check(arguments)
+
+    def converted(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the valid ``arguments`` that ``run`` takes in another form than JSON has, in that form.
+
+        Raises:
+            ArgumentError: a class refuses what its schema lets through; the text tells the model why.
+        """
+        values = {}
+        for name, convert in self.converters.items():
+            if name in arguments:
+                try:
+                    values[name] = convert(arguments[name])
+                except Exception as misfit:  # the user's classes may refuse in any way
+                    reason = " ".join(str(misfit).split()) or type(misfit).__name__
+                    raise ArgumentError(f"argument {name!r} of {self.name}: {reason}") from misfit
+        return values
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function behind the tool directly: no validation, no timeout, nothing filled in."""
@@ -217,6 +237,7 @@ def tool(
             if parameters is None
             else parameters,
             run=function,
+            converters=converters_of(function, given=options.get("secrets", ())),
             hidden=hidden_of(function, parameters),
             **options,
         )
