@@ -64,14 +64,13 @@ class Entry:
             raise self.error(str(fault), *keys) from fault.__cause__
 
     def changed(self, data: dict[str, Any]) -> Entry:
-        """The entry with other data, checked as the file was.
+        """The entry with other data, checked as the file was; ``file`` stays as it is.
 
         Raises:
             CatalogError: the data don't fit the schema; placed where the file has the nearest key.
         """
-        file = dataclasses.replace(self.file, data=data)
-        _check(self.kind, file, entry_schema(self.kind))
-        return dataclasses.replace(self, file=file, data=data)
+        _check(self.kind, dataclasses.replace(self.file, data=data), entry_schema(self.kind))
+        return dataclasses.replace(self, data=data)
 
     def check_config(
         self, target: Any, config: Mapping[str, Any], *keys: str, filled: Collection[str] = ()

@@ -5,18 +5,27 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from typing import Any, NamedTuple
 
 # Control characters other than tab and line ends, and surrogates, which no encoding can carry.
 _UNSAFE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _LONGEST_TOKEN = 128
+_SHORTEST_SECRET = 4
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def safe(text: str) -> str:
     """``text`` with each control character and lone surrogate replaced by U+FFFD."""
     return _UNSAFE.sub(_REPLACEMENT, text)
+
+
+def veiled(text: str, secrets: Iterable[str]) -> str:
+    """``text`` with stars in place of each secret of at least 4 characters; shorter ones are too common."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, "***")
+    return text
 
 
 class Cut(NamedTuple):

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent_r1_env.entry import Entry
 from agent_r1_env.errors import hint
+from agent_r1_env.output import veiled as veiled
 from agent_r1_env.toollimits import secrets_of
 
 NAME = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w.-]*)\}")
 LEFT_OUT: Any = object()
 """Stands for a value that a call doesn't give."""
-_SHORTEST = 4
 Keys = tuple[str | int, ...]
 
 
@@ -67,14 +67,6 @@ def word(value: Any) -> str:
     if value is LEFT_OUT or value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def veiled(text: str, secrets: Iterable[str]) -> str:
-    """``text`` with stars in place of each secret of at least 4 characters; shorter ones are too common."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _SHORTEST:
-            text = text.replace(secret, "***")
-    return text
 
 
 def check(entry: Entry, key: str, arguments: set[str]) -> None:

@@ -71,6 +71,7 @@ class Tool:
         owner: what identifies the tool in this process. Tools of the same owner share limits and cache.
         accepts: what calls are checked with in place of ``parameters``, where these are somebody else's and
             unsound; what the model reads stays as it is.
+        veiled: texts that no result shows, such as keys of a service; ``secrets`` are among them anyway.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Tool:
     version: str = ""
     owner: str | None = None
     accepts: dict[str, Any] | None = None
+    veiled: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or NAME.fullmatch(self.name) is None:

@@ -8,26 +8,28 @@ import inspect
 import json
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agent_r1_env import workers
 from agent_r1_env.entry import Entry
-from agent_r1_env.errors import unknown_name
+from agent_r1_env.errors import CatalogError, unknown_name
+from agent_r1_env.output import veiled
 from agent_r1_env.parameters import check_parameters, unknown_keywords
 from agent_r1_env.schematree import SchemaFault
 from agent_r1_env.signature import (
     SignatureFault,
     compare,
+    converters_of,
     describe,
     description_of,
     hidden_of,
     signature_of,
 )
 from agent_r1_env.tool import Tool
-from agent_r1_env.toollimits import filled_secrets, limits_of, secrets_of
+from agent_r1_env.toollimits import LIMITS, filled_secrets, limits_of, secrets_of
 
-OVERRIDES = ("config", "description", "timeout", "max_result_chars", "max_result_tokens", "retries", "cache")
+OVERRIDES = ("config", "description", *LIMITS)
 """The keys of a tool's file that whoever loads it may set anew; ``config`` is merged key by key."""
 BACKENDS = {"http": "agent_r1_env.http_tool", "process": "agent_r1_env.process_tool"}
 """The module that makes what runs a tool, by the key of the file that declares it."""
@@ -36,13 +38,35 @@ _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 @dataclass(frozen=True)
 class _Plan:
-    """Everything about a tool but the object that runs it."""
+    """Everything about a tool but the object that runs it.
+
+    Attributes:
+        made: the tool that ``run`` names, if it is one already, by ``@tool``.
+        constructor: the arguments that ``config`` and the environment's variables fill of a class.
+        call: the environment's variables, by the argument of the call that they fill.
+        ready: other arguments of ``Tool``.
+    """
 
     target: Any
-    config: dict[str, Any]
     description: str
     parameters: dict[str, Any]
-    hidden: tuple[str, ...] = ()
+    made: Tool | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    constructor: tuple[str, ...] = ()
+    call: tuple[str, ...] = ()
+    ready: dict[str, Any] = field(default_factory=dict)
+
+
+def faults(entry: Entry) -> list[CatalogError]:
+    """Everything that ``check_tool`` finds, in the order of the file."""
+    parameters = entry.get("parameters")
+    if parameters is not None and (found := list(unknown_keywords(parameters))):
+        return [_unknown_keyword(entry, fault) for fault in found]
+    try:
+        check_tool(entry)
+    except CatalogError as fault:
+        return [fault]
+    return []
 
 
 def check_tool(entry: Entry) -> None:
@@ -51,14 +75,23 @@ def check_tool(entry: Entry) -> None:
     Raises:
         CatalogError: with the line that is to blame.
     """
-    limits_of(entry, {})
+    if "run" not in entry.data and "instance" in entry.file.data:
+        backend = next(key for key in ("mcp", *BACKENDS) if key in entry.data)
+        raise entry.error(f"key 'instance' is for classes, not for {backend}", "instance", of_key=True)
     if "mcp" in entry.data:
+        limits_of(entry)
         importlib.import_module("agent_r1_env.mcp_tool").check(entry)
     elif backend := _backend(entry):
-        _declared(entry, {})
+        limits_of(entry)
+        _declared(entry)
         backend.check(entry)
     else:
-        _plan(entry, {})
+        plan = _plan(entry)
+        limits = _limits(entry, plan, ())
+        if limits["cache"] is not None and plan.ready["hidden"]:
+            name = plan.ready["hidden"][0]
+            reason = f"results cannot be kept by arguments, because the code also takes {name!r}"
+            raise entry.error(reason, "cache", of_key=True)
 
 
 def load_tools(entry: Entry, tasks: Any = None, overrides: Mapping[str, Any] | None = None) -> list[Tool]:
@@ -76,11 +109,12 @@ def load_tools(entry: Entry, tasks: Any = None, overrides: Mapping[str, Any] | N
     for key in overrides:
         if key not in OVERRIDES:
             raise unknown_name("override", key, OVERRIDES, f"tool {entry.name!r}")
+    changed = _changed(entry, overrides)
     if "mcp" in entry.data:
         server = importlib.import_module("agent_r1_env.mcp_tool")
-        tools: list[Tool] = server.load(_with_config(entry, overrides), limits_of(entry, overrides))
+        tools: list[Tool] = server.load(changed, limits_of(changed))
         return tools
-    return [_load(entry, tasks, overrides)]
+    return [_load(changed, tasks, overrides)]
 
 
 def load_tool(entry: Entry, tasks: Any = None, overrides: Mapping[str, Any] | None = None) -> Tool:
@@ -94,30 +128,44 @@ def load_tool(entry: Entry, tasks: Any = None, overrides: Mapping[str, Any] | No
     return tools[0]
 
 
+def _changed(entry: Entry, overrides: Mapping[str, Any]) -> Entry:
+    """The entry with the values that whoever loads it has set anew."""
+    if not any(overrides.values()):
+        return entry
+    config = {**entry.data["config"], **overrides.get("config", {})}
+    return entry.changed({**entry.data, **overrides, "config": config})
+
+
 def _load(entry: Entry, tasks: Any, overrides: Mapping[str, Any]) -> Tool:
-    limits = limits_of(entry, overrides)
     made: dict[str, Any]
     if backend := _backend(entry):
-        entry = _with_config(entry, overrides)
-        description, parameters = _declared(entry, overrides)
+        description, parameters = _declared(entry)
         run = backend.load(entry)
-        made = {"run": run, "close": getattr(run, "close", None)}
-        made |= {"description": description, "parameters": parameters}
-        config = entry.get("config")
+        made = {"run": run, "close": getattr(run, "close", None), **limits_of(entry)}
     else:
-        plan = _plan(entry, overrides)
-        made = {"description": plan.description, "parameters": plan.parameters, "hidden": plan.hidden}
-        made |= _runner(entry, plan, tasks) | {"secrets": filled_secrets(entry)}
-        config = plan.config
-    owner = json.dumps([str(entry.path), entry.name, config], sort_keys=True, default=str)
-    return Tool(entry.name, **made, **limits, version=str(entry.get("version")), owner=owner)
+        plan = _plan(entry)
+        description, parameters = plan.description, plan.parameters
+        made = {**plan.ready, **_limits(entry, plan, overrides), **_runner(entry, plan, tasks)}
+    owner = json.dumps([str(entry.path), entry.name, entry.get("config")], sort_keys=True, default=str)
+    try:
+        return Tool(
+            *(entry.name, description, parameters),
+            **made,
+            version=str(entry.get("version")),
+            owner=owner,
+            veiled=tuple(filled_secrets(entry).values()),
+        )
+    except ValueError as fault:
+        raise entry.error(str(fault)) from None
 
 
-def _with_config(entry: Entry, overrides: Mapping[str, Any]) -> Entry:
-    """The entry with the values of ``config`` that whoever loads it has set anew."""
-    if not (config := overrides.get("config")):
-        return entry
-    return entry.changed({**entry.data, "config": {**entry.data["config"], **config}})
+def _limits(entry: Entry, plan: _Plan, overrides: Collection[str]) -> dict[str, Any]:
+    """The limits of the file; those that it leaves out are as ``@tool`` has them."""
+    limits = limits_of(entry)
+    if plan.made is not None:
+        said = {*entry.file.data, *overrides}
+        limits |= {key: getattr(plan.made, key) for key in LIMITS if key not in said}
+    return limits
 
 
 def _backend(entry: Entry) -> Any:
@@ -127,9 +175,9 @@ def _backend(entry: Entry) -> Any:
     )
 
 
-def _declared(entry: Entry, overrides: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _declared(entry: Entry) -> tuple[str, dict[str, Any]]:
     """Description and parameters of a tool without code that could say them."""
-    text = overrides.get("description") or entry.get("description")
+    text = entry.get("description")
     if not text:
         raise entry.error("key 'description' is missing; it tells a model when to use the tool")
     parameters = entry.get("parameters")
@@ -139,117 +187,151 @@ def _declared(entry: Entry, overrides: Mapping[str, Any]) -> tuple[str, dict[str
     return text, parameters
 
 
-def _plan(entry: Entry, overrides: Mapping[str, Any]) -> _Plan:
+def _plan(entry: Entry) -> _Plan:
     target = entry.target("run")
-    made = target if isinstance(target, Tool) else None  # by @tool
+    made = target if isinstance(target, Tool) else None
     target = made.run if made else target
     if not callable(target):
         raise entry.error(
             f"{entry.get('run')} is of type {type(target).__name__}, no function or class", "run"
         )
-    config = {**entry.get("config"), **overrides.get("config", {})}
-    parameters = entry.get("parameters")
-    if parameters is not None:
-        _check_parameters(entry, parameters)
+    if entry.get("parameters") is not None:
+        _check_parameters(entry, entry.get("parameters"))
     try:
-        parameters, hidden = _fitting(
-            entry, target, config, parameters or (made.parameters if made else None)
-        )
+        plan = _of_class(entry, target) if isinstance(target, type) else _of_function(entry, target, made)
     except SignatureFault as fault:
-        raise entry.error(
-            str(fault), "parameters" if entry.get("parameters") else "run", of_key=True
-        ) from None
-    text = overrides.get("description") or entry.get("description")
-    text = text or (made.description if made else description_of(target))
-    if not text:
+        if entry.get("parameters") is None:
+            raise entry.error(str(fault), "run") from None
+        raise entry.error(str(fault), "parameters", *fault.path, of_key=True) from None
+    if not plan.description:
         raise entry.error("key 'description' is missing; it tells a model when to use the tool")
-    return _Plan(target, config, text, parameters, hidden)
+    return plan
 
 
-def _fitting(
-    entry: Entry, target: Any, config: Mapping[str, Any], parameters: dict[str, Any] | None
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The parameters, compared with the code or derived from it, and the hidden arguments."""
-    given = {**config, **secrets_of(entry)}
-    if not isinstance(target, type):
-        _check_given(entry, target, config)
-        hidden = hidden_of(target, parameters)
-        if parameters is None:
-            return describe(target, given=given), hidden
-        compare(target, parameters, given=[*given, *hidden])
-        return parameters, hidden
-    _check_given(entry, target, config, filled=("tasks",))
-    _check_complete(entry, target, given)
+def _of_function(entry: Entry, target: Any, made: Tool | None) -> _Plan:
+    if "instance" in entry.file.data:
+        raise entry.error(
+            f"'instance' is for classes, and {entry.get('run')} is none; take it out", "instance", of_key=True
+        )
+    config, secrets = entry.get("config"), secrets_of(entry)
+    entry.check_config(target, config, "config")
+    entry.check_config(target, secrets, "secrets")
+    _check_apart(entry, config, secrets)
+    own_secrets = {} if made is None else dict(made.secrets)
+    given = [*config, *secrets, *own_secrets]
+    parameters = entry.get("parameters")
+    if parameters is None and made is not None:
+        parameters = _without(made.parameters, given)
+    ready = _ready(target, parameters, given, method=False)
+    if made is not None:
+        hidden = tuple(dict.fromkeys((*made.hidden, *ready["hidden"])))
+        converters = {**ready["converters"], **made.converters}
+        ready |= {"hidden": hidden, "converters": converters, "close": made.close, "begin": made.begin}
+        ready |= {"secrets": own_secrets}
+    if parameters is None:
+        parameters = describe(target, given=given)
+    else:
+        compare(target, parameters, given=[*given, *ready["hidden"]])
+    text = entry.get("description") or (made.description if made else description_of(target))
+    return _Plan(target, text, parameters, made, config, call=tuple(secrets), ready=ready)
+
+
+def _of_class(entry: Entry, target: Any) -> _Plan:
     call = next((base.__dict__["__call__"] for base in target.__mro__ if "__call__" in base.__dict__), None)
     if call is None:
         raise entry.error(f"class {target.__name__} has no __call__ method to run", "run")
-    hidden = hidden_of(call, parameters, method=True)
+    config, secrets = entry.get("config"), secrets_of(entry)
+    entry.check_config(target, config, "config", filled=("tasks",))
+    _check_apart(entry, config, secrets)
+    taken, called = signature_of(target), signature_of(call)
+    constructor = tuple(name for name in secrets if name in taken or name not in called)
+    entry.check_config(target, dict.fromkeys(constructor, ""), "secrets", filled=("tasks",))
+    _check_complete(entry, target, {*config, *constructor})
+    rest = tuple(name for name in secrets if name not in constructor)
+    parameters = entry.get("parameters")
+    ready = _ready(call, parameters, rest, method=True)
     if parameters is None:
-        return describe(call, method=True), hidden
-    compare(call, parameters, method=True, given=hidden)
-    return parameters, hidden
+        parameters = describe(call, method=True, given=rest)
+    else:
+        compare(call, parameters, method=True, given=[*rest, *ready["hidden"]])
+    text = entry.get("description") or description_of(target)
+    return _Plan(target, text, parameters, None, config, constructor, rest, ready)
 
 
-def _check_given(entry: Entry, target: Any, config: Mapping[str, Any], filled: Collection[str] = ()) -> None:
-    """Make sure that the code takes what ``config`` and ``secrets`` fill in."""
-    entry.check_config(target, config, "config", filled=filled)
-    entry.check_config(target, secrets_of(entry), "secrets", filled=filled)
+def _ready(
+    function: Any, parameters: dict[str, Any] | None, given: Collection[str], *, method: bool
+) -> dict[str, Any]:
+    return {
+        "hidden": hidden_of(function, parameters, method=method),
+        "converters": converters_of(function, method=method, given=given),
+    }
+
+
+def _without(parameters: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """``parameters`` of ``@tool`` without the arguments that the file fills in."""
+    properties = {name: part for name, part in parameters.get("properties", {}).items() if name not in given}
+    required = [name for name in parameters.get("required", ()) if name not in given]
+    return {**parameters, "properties": properties, "required": required}
+
+
+def _check_apart(entry: Entry, config: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
+    for name in secrets:
+        if name in config:
+            raise entry.error(
+                f"{name!r} stands in config and in secrets; keep one", "config", name, of_key=True
+            )
 
 
 def _check_parameters(entry: Entry, parameters: dict[str, Any]) -> None:
     for fault in unknown_keywords(parameters):
-        raise entry.error(str(fault), "parameters", *fault.path, of_key=fault.path[-1] != "format")
+        raise _unknown_keyword(entry, fault)
     try:
         check_parameters(parameters)
     except SchemaFault as fault:
         raise entry.error(str(fault), "parameters", *fault.path) from None
 
 
-def _check_complete(entry: Entry, target: type, config: Mapping[str, Any]) -> None:
+def _unknown_keyword(entry: Entry, fault: SchemaFault) -> CatalogError:
+    return entry.error(str(fault), "parameters", *fault.path, of_key=fault.path[-1] != "format")
+
+
+def _check_complete(entry: Entry, target: type, given: Collection[str]) -> None:
     for name, parameter in signature_of(target).items():
         optional = parameter.default is not parameter.empty or parameter.kind in _REST
-        if not optional and name not in config and name != "tasks":
-            key = "config" if config else "run"
-            raise entry.error(f"{target.__name__} needs {name!r} in config", key, of_key=bool(config))
+        if not optional and name not in given and name != "tasks":
+            key = "config" if entry.get("config") else "run"
+            raise entry.error(f"{target.__name__} needs {name!r} in config", key, of_key=key == "config")
 
 
 def _runner(entry: Entry, plan: _Plan, tasks: Any) -> dict[str, Any]:
-    """What runs the tool, and how it is begun and closed, as arguments of ``Tool``."""
+    """What runs the tool, how it is begun and closed, and its secrets, as arguments of ``Tool``."""
+    values = filled_secrets(entry)
+    secrets = {**plan.ready.get("secrets", {}), **{name: values[name] for name in plan.call}}
     if not isinstance(plan.target, type):
-        return {"run": functools.partial(plan.target, **plan.config) if plan.config else plan.target}
-    build = functools.partial(_built, entry, plan, _arguments(entry, plan, tasks))
+        run = functools.partial(plan.target, **plan.config) if plan.config else plan.target
+        return {"run": run, "secrets": secrets}
+    given = {**plan.config, **{name: values[name] for name in plan.constructor}}
+    build = functools.partial(_built, entry, plan, _with_tasks(entry, plan, tasks, given))
     instance = entry.get("instance")
     if instance == "episode":
-        return {"run": plan.target.__call__, **_by_episode(build)}
+        return {"run": plan.target.__call__, "begin": build, "secrets": secrets}
     if instance == "shared":
-        key = json.dumps([str(entry.path), entry.name, plan.config], sort_keys=True, default=str)
-        return {"run": _SHARED.take(key, build), "close": functools.partial(_SHARED.give, key)}
+        key = json.dumps([str(entry.path), entry.name, given], sort_keys=True, default=str)
+        # The tasks are part of what is shared: environments over other tasks need another object.
+        taken = (key, id(tasks) if "tasks" in signature_of(plan.target) else None)
+        close = functools.partial(_SHARED.give, taken)
+        return {"run": _SHARED.take(taken, build), "close": close, "secrets": secrets}
     built = build()
-    return {"run": built, "close": getattr(built, "close", None)}
+    return {"run": built, "close": getattr(built, "close", None), "secrets": secrets}
 
 
-def _by_episode(build: Callable[[], Callable[..., Any]]) -> dict[str, Any]:
-    """How objects of one episode each are begun. The first is built now, so that its faults show early."""
-    ready = [build()]
-
-    def close() -> None:
-        while ready:
-            if (ending := getattr(ready.pop(), "close", None)) is not None:
-                ending()
-
-    return {"begin": lambda: ready.pop() if ready else build(), "close": close}
-
-
-def _arguments(entry: Entry, plan: _Plan, tasks: Any) -> dict[str, Any]:
+def _with_tasks(entry: Entry, plan: _Plan, tasks: Any, given: dict[str, Any]) -> dict[str, Any]:
     """What the constructor of a class is called with."""
-    taken = signature_of(plan.target)
-    secrets = {name: value for name, value in filled_secrets(entry).items() if name in taken}
-    given = {**plan.config, **secrets}
-    parameter = taken.get("tasks")
+    parameter = signature_of(plan.target).get("tasks")
     if parameter is not None and "tasks" not in given:
         if tasks is not None:
-            given["tasks"] = tasks
-        elif parameter.default is parameter.empty:
+            return {**given, "tasks": tasks}
+        if parameter.default is parameter.empty:
             raise entry.error(
                 f"{plan.target.__name__} needs the tasks of an environment; none were given", "run"
             )
@@ -266,7 +348,7 @@ def _built(entry: Entry, plan: _Plan, given: Mapping[str, Any]) -> Callable[...,
                 raise outcome.failure
     except Exception as cause:
         reason = f"building {plan.target.__name__} failed: {type(cause).__name__}: {cause}"
-        raise entry.error(reason, "run") from cause
+        raise entry.error(veiled(reason, filled_secrets(entry).values()), "run") from cause
     return built
 
 
@@ -278,16 +360,16 @@ class _Shared:
     """Objects that several environments use, each closed when nobody uses it any more."""
 
     def __init__(self) -> None:
-        self._held: dict[str, tuple[Callable[..., Any], int]] = {}
+        self._held: dict[Any, tuple[Callable[..., Any], int]] = {}
         self._lock = threading.Lock()
 
-    def take(self, key: str, build: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    def take(self, key: Any, build: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
         with self._lock:
             held, users = self._held[key] if key in self._held else (build(), 0)
             self._held[key] = held, users + 1
             return held
 
-    def give(self, key: str) -> None:
+    def give(self, key: Any) -> None:
         with self._lock:
             held, users = self._held.pop(key)
             if users > 1:

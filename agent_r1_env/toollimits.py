@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from agent_r1_env.entry import Entry
+from agent_r1_env.errors import CatalogError
 from agent_r1_env.limits import Caching, Rate, Retries
 from agent_r1_env.tool import Reward
 
-_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
-_RATE = re.compile(r"([0-9]+) */ *(?:([0-9.]+) *)?(s|min|h)")
+_UNITS = {"s": 1.0, "sec": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
+_UNITS |= {"d": 86400.0, "day": 86400.0}
+_RATE = re.compile(r"([0-9]+) */ *(?:([0-9]+(?:\.[0-9]+)?) *)?([a-z]+)")
 
 
-def limits_of(entry: Entry, overrides: Mapping[str, Any]) -> dict[str, Any]:
+def limits_of(entry: Entry) -> dict[str, Any]:
     """Arguments of ``Tool``: all of its limits, and what its calls are worth.
 
     Raises:
         CatalogError: a value that the schema cannot judge is wrong.
     """
-    said = {key: overrides.get(key, entry.data.get(key)) for key in _READERS}
-    return {key: read(entry, said[key]) for key, read in _READERS.items()}
+    limits = {}
+    for key, read in _READERS.items():
+        try:
+            limits[key] = read(entry, entry.data.get(key))
+        except CatalogError:
+            raise
+        except ValueError as fault:
+            raise entry.error(str(fault), key) from None
+    return limits
 
 
 def secrets_of(entry: Entry) -> dict[str, str]:
@@ -55,9 +64,10 @@ def _rate(entry: Entry, said: Any) -> Rate | None:
     if isinstance(said, dict):
         return Rate(**said)
     match = _RATE.fullmatch(said)
-    if match is None or int(match[1]) < 1 or float(match[2] or 1) <= 0:
+    unit = None if match is None else _UNITS.get(match[3], _UNITS.get(match[3].removesuffix("s")))
+    if match is None or unit is None:
         raise entry.error(f"{said!r} is no rate; write for example 10/s or 100/min", "rate_limit")
-    return Rate(int(match[1]), float(match[2] or 1) * _UNITS[match[3]])
+    return Rate(int(match[1]), float(match[2] or 1) * unit)
 
 
 def _concurrency(entry: Entry, said: Any) -> int | None:
@@ -80,6 +90,8 @@ def _reward(entry: Entry, said: Any) -> Reward | None:
 
 
 def _number(entry: Entry, said: Any) -> Any:
+    if said is not None and not math.isfinite(said):
+        raise ValueError(f"must be a finite number, but it is {said!r}")
     return said
 
 
@@ -93,3 +105,5 @@ _READERS = {
     "cache": _cache,
     "reward": _reward,
 }
+LIMITS = tuple(_READERS)
+"""The keys of a tool's file, and the attributes of ``Tool``, that say how it is run."""
