@@ -167,6 +167,7 @@ class Child:
         """
         self._after = after
         self.bounds = bounds
+        self._wrapped = bool(confinement.prefix)
         self.out, self.err, self._said, self._answers = bytearray(), bytearray(), bytearray(), bytearray()
         self.channel: socket.socket | None = None
         self._why: Ended = "ended"
@@ -237,21 +238,29 @@ class Child:
             self._why = await self._read(channel | rest, seconds, lambda: bool(self._answers or self._said))
             self._ready = bool(self._answers)
         del self.out[:], self._answers[:]
-        if not self._ready or not self._order(b"c"):
+        if not self._ready or not await self._order_and_wait(b"c", rest, seconds):
             return b""
         sending = asyncio.create_task(_send(self.channel, request))
         try:
             self._why = await self._read(channel | rest, seconds, lambda: bool(self._answers or self._said))
         finally:
             sending.cancel()
-        if self._why != "ended" or self._said or not self._order(b"e"):
+        if self._why != "ended" or self._said or not await self._order_and_wait(b"e", rest, seconds):
             return b""
-        self._why = await self._read(rest, seconds, lambda: bool(self._said))
-        if self._why != "ended" or self._said != b"k":
-            return b""
-        self._said.clear()
         _drain(self._out, self.out, self.bounds.output_bytes)
         return bytes(self._answers)
+
+    async def _order_and_wait(
+        self, order: bytes, rest: Mapping[int, bytearray], seconds: float | None
+    ) -> bool:
+        """Tell the supervisor something; whether it acknowledged."""
+        if not self._order(order):
+            return False
+        self._why = await self._read(rest, seconds, lambda: bool(self._said))
+        if self._why != "ended" or self._said != b"k":
+            return False
+        self._said.clear()
+        return True
 
     def finished(self, seconds: float = 0.0) -> Finished:
         """What became of it; to be asked once it is destroyed."""
@@ -262,7 +271,10 @@ class Child:
         if self._why != "ended":
             return Finished(self._why, 0, out, err, seconds)
         ended: Ended = next((each for each in _REPORTED if each == reason), "lost")
-        return Finished(ended, int(status or 0), out, err, seconds, detail)
+        code = int(status or 0)
+        if code > 128 and self._wrapped:  # how bubblewrap tells of a signal
+            code = 128 - code
+        return Finished(ended, code, out, err, seconds, detail)
 
     async def destroy_async(self) -> None:
         """``destroy`` without blocking the event loop, and to its end even if this is cancelled."""

@@ -52,6 +52,8 @@ from agent_r1_env.processes import Bounds, Child, Confinement, Finished, run
 LEVELS = ("process", "bwrap")
 INSTALL = "pip install 'agent-r1-env[sandbox]'"
 _LOWEST_MEMORY = 64
+_HOME = "/tmp/home"
+"""At level bwrap. Not /tmp itself, for Python may be installed below it."""
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS = (
     "/etc/ld.so.cache",
@@ -134,7 +136,7 @@ class Sandbox:
         return await run(self.child, command, seconds=seconds, env=env, given=given)
 
     def _given(self, env: Mapping[str, str] | None) -> dict[str, Any]:
-        home = "/tmp" if self.level == "bwrap" else _shared_folder()
+        home = _HOME if self.level == "bwrap" else _shared_folder()
         return {
             "env": {**_ENVIRONMENT, "HOME": home, "TMPDIR": home, **(env or {})},
             "confinement": self._confinement(),
@@ -228,12 +230,12 @@ def _bwrap_words(size: int, network: bool, readable: Sequence[str]) -> tuple[str
     for path in (*_SETTINGS, *(_NET_SETTINGS if network else ())):
         words += ["--ro-bind-try", path, path]
     words += ["--proc", "/proc", "--dev", "/dev", "--size", str(size), "--tmpfs", "/dev/shm"]
-    words += ["--remount-ro", "/dev", "--size", str(size), "--tmpfs", "/tmp"]
+    words += ["--remount-ro", "/dev", "--size", str(size), "--tmpfs", "/tmp", "--dir", _HOME]
     own = str(Path(__file__).parent)
     for path in dict.fromkeys((sys.base_prefix, sys.prefix, sys.exec_prefix, own, *readable)):
         if not path.startswith("/usr/"):
             words += ["--ro-bind", path, path]
-    return (*words, "--remount-ro", "/", "--chdir", "/tmp", "--")
+    return (*words, "--remount-ro", "/", "--chdir", _HOME, "--")
 
 
 def _tried(command: list[str], confinement: Confinement, folder: str) -> str:

@@ -4,8 +4,8 @@ A script of its own process, which imports nothing of this package: ``processes`
 parent that all descendants of the command fall to, whatever they do (a PID namespace of which it is the init
 process, else a child subreaper), so that it finds them all. It obeys single bytes from the control pipe:
 
-c  a call begins: from now on processes are counted
-e  the call ends: kill whatever it started, and acknowledge with ``k``
+c  a call begins: from now on processes are counted; acknowledged with ``k``
+e  the call ends: kill whatever it started; acknowledged with ``k``
 q  (or the end of the pipe, when whoever holds it is gone) kill everything and exit
 """
 
@@ -87,22 +87,21 @@ def _watch(spec: Spec, command: int, control: int, report: int, bell: int) -> tu
         if bell in ready:
             os.read(bell, 4096)
         status = _reap(command)
+        order = os.read(control, 1) if control in ready and status is None else None
+        if order in (b"", b"q"):
+            return "stopped", 0
+        counting = counting or order == b"c"
+        if counting and spec["processes"] and sum(map(_tasks, living())) - spec["more"] > spec["processes"]:
+            return "processes", 0
         if status is not None:
             return "ended", os.waitstatus_to_exitcode(status)
-        if control in ready:
-            order = os.read(control, 1)
-            if order in (b"", b"q"):
-                return "stopped", 0
-            counting = order == b"c"
-            if counting:
-                kept = kept or tuple(living())
-            else:
-                _end(living, kept)
-                os.write(report, b"k")
-        if counting and spec["processes"]:
-            tasks = sum(_tasks(pid) for pid in living())
-            if tasks - spec["more"] > spec["processes"]:
-                return "processes", 0
+        if order == b"c":
+            kept = kept or tuple(living())
+        elif order == b"e":
+            counting = False
+            _end(living, kept)
+        if order is not None:
+            os.write(report, b"k")
 
 
 def _become(spec: Spec) -> None:

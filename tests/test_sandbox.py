@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 import threading
@@ -112,7 +113,7 @@ def test_memory_is_bounded(level: str) -> None:
 @levels
 def test_cpu_time_is_bounded(level: str) -> None:
     found = attack(level, "while True: pass", cpu_seconds=1)
-    assert found.ended == "ended" and found.status in (-24, 128 + 24)
+    assert found.ended == "ended" and found.status == -signal.SIGXCPU
 
 
 @levels
@@ -215,7 +216,7 @@ def test_level_bwrap_hides_the_users_files(tmp_path: Path) -> None:
 import os
 for path in ({str(tmp_path / "note")!r}, '/etc/passwd', '/etc/shadow', '/root/.bashrc'):
     print(os.path.exists(path))
-print(os.listdir('/tmp'))
+print(os.listdir('/home') if os.path.exists('/home') else [])
 """
     assert attack("bwrap", code).out.split() == [b"False"] * 4 + [b"[]"]
 
