@@ -39,7 +39,7 @@ class ArgumentChecker:
         """
         try:
             self._refuse_misfit(arguments)
-            completed: dict[str, Any] = _copied(arguments)
+            completed: dict[str, Any] = copied(arguments)
             return with_defaults(completed, self._validator) if self._has_defaults else completed
         except RecursionError:
             raise ArgumentError(f"the arguments of {self._tool} are nested too deeply") from None
@@ -92,8 +92,8 @@ def _not_finite(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple
             yield from _not_finite(part, (*path, index))
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
     """A deep copy of JSON data, ten times cheaper than copy.deepcopy on the arguments of a call."""
     if isinstance(value, dict):
-        return {name: _copied(part) for name, part in value.items()}
-    return [_copied(part) for part in value] if isinstance(value, list) else value
+        return {name: copied(part) for name, part in value.items()}
+    return [copied(part) for part in value] if isinstance(value, list) else value

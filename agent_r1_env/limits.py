@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+Clock = Callable[[], float]
 MAX_RUNNING = 1024
 """Calls that may run at the same time in one process, whatever their tools allow."""
 
@@ -82,8 +83,8 @@ class Caching:
 class Slots:
     """A number of places, given in the order asked for.
 
-    A place may be left *hanging*: whoever took it gave up, but what they started still runs. It stays taken
-    until that ends; when nothing but hanging calls is left, whoever waits is told at once.
+    A place may be *hanging*: whoever took it gave up, but what they started still runs. It stays taken until
+    that ends; when nothing but hanging calls is left, whoever waits is told at once.
     """
 
     def __init__(self, limit: int) -> None:
@@ -119,7 +120,7 @@ class Slots:
                 self.give()
             raise
 
-    def give(self) -> None:
+    def give(self, _: object = None) -> None:
         """Give a place back."""
         with self._lock:
             self._taken -= 1
@@ -127,8 +128,8 @@ class Slots:
         if turn is not None:
             turn.set_result(True)
 
-    def hang(self) -> Callable[[], None]:
-        """Leave a place hanging; call what this returns when it is over."""
+    def hang(self, over: Future[Any]) -> None:
+        """Count a place as hanging until ``over`` is done. Whoever does that also gives it back."""
         with self._lock:
             self.hanging += 1
             refused = list(self._waiting) if self.hanging >= self.limit else []
@@ -136,12 +137,11 @@ class Slots:
         for turn in refused:
             if turn.set_running_or_notify_cancel():
                 turn.set_result(False)
-        return self._over
+        over.add_done_callback(self._over)
 
-    def _over(self) -> None:
+    def _over(self, _: Future[Any]) -> None:
         with self._lock:
             self.hanging -= 1
-        self.give()
 
     def _next(self) -> Future[bool] | None:
         """Hand a free place to whoever waits longest; the lock is held."""
@@ -161,16 +161,16 @@ class Slots:
 class Pace:
     """Spaces calls out so that no window holds more than its rate allows."""
 
-    def __init__(self, rate: Rate) -> None:
-        self.rate = rate
+    def __init__(self, rate: Rate, clock: Clock = time.monotonic) -> None:
+        self.rate, self._clock = rate, clock
         self._begun: deque[float] = deque(maxlen=rate.calls)
         self._lock = threading.Lock()
         _ALL.add(self)
 
     def turn(self, patience: float) -> float | None:
         """Seconds until this call may begin, which it now must; None if that is more than ``patience``."""
-        now = time.monotonic()
         with self._lock:
+            now = self._clock()
             full = len(self._begun) == self.rate.calls
             begin = max(now, self._begun[0] + self.rate.seconds) if full else now
             if begin - now > patience:
@@ -187,8 +187,8 @@ class Pace:
 class Cache:
     """Results by key, the least recently used given up first; what several seek at once is found once."""
 
-    def __init__(self, caching: Caching) -> None:
-        self.caching = caching
+    def __init__(self, caching: Caching, clock: Clock = time.monotonic) -> None:
+        self.caching, self._clock = caching, clock
         self._kept: OrderedDict[str, tuple[float, Any]] = OrderedDict()
         self._sought: dict[str, Future[Any]] = {}
         self._lock = threading.Lock()
@@ -201,20 +201,22 @@ class Cache:
         """
         with self._lock:
             found = self._kept.get(key)
-            if found is not None and time.monotonic() - found[0] <= self.caching.seconds:
+            if found is not None and self._clock() - found[0] <= self.caching.seconds:
                 self._kept.move_to_end(key)
                 return found[1], None
             self._kept.pop(key, None)
             if (sought := self._sought.get(key)) is not None:
                 return None, sought
-            self._sought[key] = Future()
+            seeking: Future[Any] = Future()
+            self._sought[key] = seeking
+            seeking.set_running_or_notify_cancel()  # whoever gives up waiting for it must not cancel it
             return None, None
 
     def settle(self, key: str, value: Any) -> None:
         """Keep what was found out and tell those who wait; None: nothing worth keeping."""
         with self._lock:
             if value is not None:
-                self._kept[key] = (time.monotonic(), value)
+                self._kept[key] = (self._clock(), value)
                 while len(self._kept) > self.caching.size:
                     self._kept.popitem(last=False)
             sought = self._sought.pop(key)

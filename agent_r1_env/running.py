@@ -1,52 +1,47 @@
 """One valid call of a tool, on its way to a result: started at once, or governed by limits.
 
-A tool without limits is run at once. One with slots, a rate, retries, a cache or a recording is waited for
-on an event loop of its own, so that one order holds for all episodes of a process.
+A tool without limits is run at once. One with slots, a rate, retries or a cache is waited for on an event
+loop of its own, so that one order holds for all episodes of a process.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import logging
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from agent_r1_env import limits, workers
+from agent_r1_env.arguments import copied
 from agent_r1_env.errors import RateLimited, ToolError, TransientError
 from agent_r1_env.messages import FailureKind, ToolResult
-from agent_r1_env.output import Cut, as_text, safe, shortened
+from agent_r1_env.output import Cut, as_text, safe, shortened, veiled
 from agent_r1_env.tool import Tool, ToolOutput
 
 logger = logging.getLogger(__name__)
 
 
-class Traffic(Protocol):
-    """A recording of calls and what they gave."""
-
-    def replayed(self, tool: Tool, arguments: Mapping[str, Any], task: str) -> ToolResult | None:
-        """What the recording holds for the next such call; None: run the tool."""
-
-    def record(self, tool: Tool, arguments: Mapping[str, Any], task: str, result: ToolResult) -> None:
-        """Take note of what a call gave."""
+_GRACE = 0.1
+"""Seconds that a cancelled coroutine may take to clean up before it counts as hanging."""
 
 
-def begin(call: Call, traffic: Traffic | None) -> Running | Governed | ToolResult:
+def begin(call: Call) -> Running | Governed | ToolResult:
     """Begin a call; a result comes back at once if it was refused.
 
     Raises:
         RuntimeError: the system gives no more threads.
     """
-    if call.tool.limits is None and traffic is None and limits.RUNNING.take():
+    if call.tool.limits is None and limits.RUNNING.take():
         if (refusal := call.hung()) is not None:
             limits.RUNNING.give()
             return refusal
         return Running(call)
-    return Governed(call, traffic)
+    return Governed(call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,9 @@ class _Shown:
 def _show(value: Any) -> _Shown:
     if isinstance(value, ToolOutput):
         answer = None if value.answer is None else as_text(value.answer)
-        return _Shown(as_text(value.content), float(value.reward), answer)
+        if not math.isfinite(worth := float(value.reward)):
+            raise ValueError(f"the reward of a call must be finite, got {worth}")
+        return _Shown(as_text(value.content), worth, answer)
     return _Shown(as_text(value))
 
 
@@ -75,10 +72,10 @@ class Call:
     arguments: dict[str, Any]
     filled: dict[str, Any]
     tokenizer: Any
-    task: str
 
-    def start(self) -> Future[workers.Outcome]:
-        return workers.start(self.run, {**self.arguments, **self.filled}, _show)
+    def start(self) -> workers.Started:
+        # A copy, for what a tool changes in it must change neither the record nor the next attempt.
+        return workers.start(self.run, {**copied(self.arguments), **self.filled}, _show)
 
     def hung(self) -> ToolResult | None:
         """A refusal, if too many earlier calls of this tool hang."""
@@ -88,10 +85,8 @@ class Call:
             FailureKind.TIMEOUT, f"{self.tool.name} does not answer; {count} earlier calls of it still run"
         )
 
-    def refuse(self, kind: FailureKind, reason: str, queued: float = 0.0) -> ToolResult:
-        return replace(
-            refused(self.id, self.tool.name, kind, reason), arguments=self.arguments, queued=queued
-        )
+    def refuse(self, kind: FailureKind, reason: str) -> ToolResult:
+        return replace(refused(self.id, self.tool.name, kind, reason), arguments=self.arguments)
 
     def late(self) -> ToolResult:
         tool = self.tool
@@ -113,7 +108,7 @@ class Call:
                     *(self.id, self.tool.name, cut.text, True, None, outcome.seconds, cut.characters),
                     *(self.arguments, 1),
                     reward=shown.reward,
-                    answer=shown.answer,
+                    answer=None if shown.answer is None else self._veiled(shown.answer),
                 )
             )
         if not isinstance(failure, ToolError):
@@ -130,7 +125,12 @@ class Call:
             )
         )
 
+    def _veiled(self, text: str) -> str:
+        tool = self.tool
+        return veiled(text, (*tool.secrets.values(), *tool.veiled)) if tool.secrets or tool.veiled else text
+
     def _cut(self, text: str) -> Cut:
+        text = self._veiled(text)
         return shortened(text, self.tool.max_result_chars, self.tool.max_result_tokens, self.tokenizer)
 
     def _rewarded(self, result: ToolResult) -> ToolResult:
@@ -156,7 +156,7 @@ class Running:
         except BaseException:
             limits.RUNNING.give()
             raise
-        self._future.add_done_callback(_give_place)
+        self._future.over.add_done_callback(limits.RUNNING.give)
         self._end = time.monotonic() + call.tool.timeout
 
     def wait(self) -> ToolResult:
@@ -174,17 +174,15 @@ class Running:
 
     def leave(self) -> None:
         workers.leave(self._call.run, self._future)
-
-
-def _give_place(_: Future[workers.Outcome]) -> None:
-    limits.RUNNING.give()
+        if not self._future.done() or (self._future.cancelled() and not self._future.over.done()):
+            limits.RUNNING.hang(self._future.over)
 
 
 class Governed:
     """A call that has to wait for its turn, may be tried again, or is known already."""
 
-    def __init__(self, call: Call, traffic: Traffic | None) -> None:
-        self._call, self._traffic = call, traffic
+    def __init__(self, call: Call) -> None:
+        self._call = call
         self._future: Future[ToolResult] = workers.spawn(self._answer)
 
     def wait(self) -> ToolResult:
@@ -197,19 +195,10 @@ class Governed:
         self._future.cancel()
 
     async def _answer(self) -> ToolResult:
-        call, traffic = self._call, self._traffic
-        if (
-            traffic is not None
-            and (saved := traffic.replayed(call.tool, call.arguments, call.task)) is not None
-        ):
-            return replace(saved, call_id=call.id)
-        gate = call.tool.limits
-        result = await (
-            self._cached(gate.cache) if gate is not None and gate.cache is not None else self._attempts()
-        )
-        if traffic is not None:
-            traffic.record(call.tool, call.arguments, call.task, result)
-        return result
+        gate = self._call.tool.limits
+        if gate is not None and gate.cache is not None:
+            return await self._cached(gate.cache)
+        return await self._attempts()
 
     async def _cached(self, cache: limits.Cache) -> ToolResult:
         tool = self._call.tool
@@ -240,37 +229,62 @@ class Governed:
 
     async def _attempt(self) -> tuple[ToolResult, BaseException | None, float]:
         """One attempt: its result, what the tool raised, and the seconds until it could begin."""
-        call, began = self._call, time.monotonic()
+        began = time.monotonic()
+        taken: list[limits.Slots] = []
+        try:
+            refusal = await self._turn(taken)
+        except BaseException:
+            _give(taken)
+            raise
+        queued = time.monotonic() - began
+        if refusal is not None:
+            _give(taken)
+            return replace(refusal, queued=queued), None, queued
+        result, failure = await self._timed(taken)
+        return result, failure, queued
+
+    async def _turn(self, taken: list[limits.Slots]) -> ToolResult | None:
+        """Wait until the tool may run, or say why it will not; what is ``taken`` has to be given back."""
+        call = self._call
         if (refusal := call.hung()) is not None:
-            return refusal, None, 0.0
+            return refusal
         gate = call.tool.limits
+        if gate is not None and gate.slots is not None and not await self._take(gate.slots, taken):
+            return self._blocked(gate.slots)
+        # Behind the slots: whoever waited for one would else begin later than the rate thinks.
         if gate is not None and gate.pace is not None:
             turn = gate.pace.turn(call.tool.timeout)
             if turn is None:
                 rate = gate.pace.rate
                 text = f"{call.tool.name} is busy; it takes {rate.calls} calls in {rate.seconds:g} s"
-                return call.refuse(FailureKind.RATE_LIMITED, text), None, 0.0
+                return call.refuse(FailureKind.RATE_LIMITED, text)
             await asyncio.sleep(turn)
-        slots = [limits.RUNNING] if gate is None or gate.slots is None else [gate.slots, limits.RUNNING]
-        for index, each in enumerate(slots):
-            if not await each.wait():
-                for taken in slots[:index]:
-                    taken.give()
-                text = f"{call.tool.name} does not answer; {each.hanging} earlier calls of it still run"
-                return call.refuse(FailureKind.TIMEOUT, text, time.monotonic() - began), None, 0.0
-        queued = time.monotonic() - began
-        result, failure = await self._timed(slots)
-        return result, failure, queued
+        if not await self._take(limits.RUNNING, taken):
+            return self._blocked(limits.RUNNING)
+        return None
 
-    async def _timed(self, slots: Sequence[limits.Slots]) -> tuple[ToolResult, BaseException | None]:
-        """Run the tool in its time; the slots are given back when it has really ended."""
+    async def _take(self, slots: limits.Slots, taken: list[limits.Slots]) -> bool:
+        if not await slots.wait():
+            return False
+        taken.append(slots)
+        return True
+
+    def _blocked(self, slots: limits.Slots) -> ToolResult:
+        text = f"{self._call.tool.name} does not answer; {slots.hanging} earlier calls of it still run"
+        if slots is limits.RUNNING:
+            text = f"{self._call.tool.name} cannot be run; {slots.hanging} calls that do not answer still run"
+        return self._call.refuse(FailureKind.TIMEOUT, text)
+
+    async def _timed(self, taken: list[limits.Slots]) -> tuple[ToolResult, BaseException | None]:
+        """Run the tool in its time; what is ``taken`` is given back when it has really ended."""
         call = self._call
         try:
             future = call.start()
         except BaseException:
-            for each in slots:
-                each.give()
+            _give(taken)
             raise
+        for each in taken:
+            future.over.add_done_callback(each.give)
         try:
             outcome = await asyncio.wait_for(asyncio.wrap_future(future), call.tool.timeout)
             return call.result(outcome), outcome.failure
@@ -278,16 +292,21 @@ class Governed:
             return call.late(), None
         finally:
             workers.leave(call.run, future)
-            if future.done():
-                for each in slots:
-                    each.give()
-            else:
-                for each in slots:
-                    future.add_done_callback(functools.partial(_over, each.hang()))
+            if future.cancelled():
+                asyncio.get_running_loop().call_later(_GRACE, _hang, taken, future.over)
+            elif not future.done():
+                _hang(taken, future.over)
 
 
-def _over(over: Callable[[], None], _: Future[workers.Outcome]) -> None:
-    over()
+def _give(taken: list[limits.Slots]) -> None:
+    for each in taken:
+        each.give()
+
+
+def _hang(taken: list[limits.Slots], over: Future[Any]) -> None:
+    if not over.done():
+        for each in taken:
+            each.hang(over)
 
 
 def refused(call_id: str, name: str, kind: FailureKind, reason: str) -> ToolResult:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,13 +21,23 @@ from agent_r1_env import workers
 from agent_r1_env.errors import ArgumentError, nearest
 from agent_r1_env.messages import CallError, FailureKind, ToolCall, ToolResult
 from agent_r1_env.output import as_text
-from agent_r1_env.running import Call, Governed, Running, Traffic, begin, refused, told
+from agent_r1_env.running import Call, Governed, Running, begin, refused, told
 from agent_r1_env.tool import Tool
 
 logger = logging.getLogger(__name__)
 
 MAX_CALLS = 64
 """Calls of one reply that are run; the model is told of those that are not."""
+
+
+class Traffic(Protocol):
+    """A recording of calls and what they gave."""
+
+    def replayed(self, tool: Tool, arguments: Mapping[str, Any], task: str) -> ToolResult | None:
+        """What the recording holds for the next such call; None: run the tool."""
+
+    def record(self, tool: Tool, arguments: Mapping[str, Any], task: str, result: ToolResult) -> None:
+        """Take note of what a call gave; called in the order of the calls of a reply."""
 
 
 @dataclass
@@ -88,6 +100,7 @@ class Toolbox:
                 raise ValueError(f"{tool.name} has max_result_tokens, so the environment needs a tokenizer")
             self.tools[tool.name] = tool
         self._runs: dict[str, Callable[..., Any]] = {}
+        self._closing: list[_Closing] = []
         self._closed = False
 
     @functools.cached_property
@@ -101,10 +114,15 @@ class Toolbox:
         self.session = session
 
     def end(self) -> None:
-        """End the episode: close what tools began for it. Idempotent."""
+        """End the episode: close what tools began for it. Idempotent.
+
+        A running event loop is not blocked: there, what is slow to close goes on beside the next episode.
+        """
         ending = [(self.tools[name], getattr(run, "close", None)) for name, run in self._runs.items()]
         self._runs = {}
-        _close((tool, close) for tool, close in ending if close is not None)
+        self._closing += [_Closing(tool, close) for tool, close in ending if close is not None]
+        wait = not _in_a_loop()
+        self._closing = [each for each in self._closing if not each.ended(wait)]
 
     def run(self, calls: Sequence[ToolCall | CallError]) -> list[ToolResult]:
         """Run the calls of one reply and wait for them.
@@ -113,7 +131,7 @@ class Toolbox:
         """
         started = [self._start(call, index) for index, call in enumerate(calls)]
         try:
-            return [each if isinstance(each, ToolResult) else each.wait() for each in started]
+            return self._noted([each if isinstance(each, ToolResult) else each.wait() for each in started])
         finally:
             _leave(started)
 
@@ -123,7 +141,7 @@ class Toolbox:
         running = [each.wait_async() for each in started if not isinstance(each, ToolResult)]
         try:
             finished = iter(await asyncio.gather(*running))
-            return [each if isinstance(each, ToolResult) else next(finished) for each in started]
+            return self._noted([each if isinstance(each, ToolResult) else next(finished) for each in started])
         finally:
             _leave(started)
 
@@ -133,7 +151,10 @@ class Toolbox:
             return
         self._closed = True
         self.end()
-        _close((tool, tool.close) for tool in self.tools.values() if tool.close is not None)
+        closes = [(tool, tool.close) for tool in self.tools.values()]
+        self._closing += [_Closing(tool, close) for tool, close in closes if close is not None]
+        for each in self._closing:
+            each.ended(wait=True)
 
     def _start(self, call: ToolCall | CallError, index: int) -> Running | Governed | ToolResult:
         name = "" if isinstance(call, CallError) else call.name
@@ -147,24 +168,31 @@ class Toolbox:
             return refused(call.id, name, FailureKind.UNKNOWN_TOOL, self._unknown(name))
         try:
             arguments = tool.validate(call.arguments)
+            converted = tool.converted(arguments)
         except ArgumentError as refusal:
             return refused(call.id, name, FailureKind.INVALID_ARGUMENTS, str(refusal))
+        if self.traffic is not None:
+            saved = self.traffic.replayed(tool, arguments, self.session.name)
+            if saved is not None:
+                return replace(saved, call_id=call.id)
         try:
-            return begin(
-                Call(
-                    tool,
-                    call.id,
-                    self._run_of(tool),
-                    arguments,
-                    self._filled(tool),
-                    self.tokenizer,
-                    self.session.name,
-                ),
-                self.traffic,
-            )
+            run = self._run_of(tool)
+            filled = {**converted, **self._filled(tool)}
+            return begin(Call(tool, call.id, run, arguments, filled, self.tokenizer))
         except Exception as failure:  # a tool's begin() raised, or the system gives no more threads
             text = f"{tool.name} could not be started: {failure}"
-            return refused(call.id, name, FailureKind.TOOL_ERROR, text)
+            return replace(refused(call.id, name, FailureKind.TOOL_ERROR, text), arguments=arguments)
+
+    def _noted(self, results: list[ToolResult]) -> list[ToolResult]:
+        """The results, those of valid calls taken down where there is a recording.
+
+        In the order of the calls, not in which they ended: equal calls are replayed in it.
+        """
+        if self.traffic is not None:
+            for each in results:
+                if each.arguments is not None:
+                    self.traffic.record(self.tools[each.name], each.arguments, self.session.name, each)
+        return results
 
     def _run_of(self, tool: Tool) -> Callable[..., Any]:
         """What runs a tool in this episode."""
@@ -195,16 +223,34 @@ def _leave(started: Iterable[Running | Governed | ToolResult]) -> None:
             each.leave()
 
 
-def _close(closing: Iterable[tuple[Tool, Callable[[], Any]]]) -> None:
-    """Close tools at the same time, each within its own; failures are logged."""
-    started = [(tool, workers.start(close, {}, as_text)) for tool, close in closing]
-    for tool, future in started:
+class _Closing:
+    """Something that is being closed, and has the tool's timeout for it."""
+
+    def __init__(self, tool: Tool, close: Callable[[], Any]) -> None:
+        self._tool = tool
+        self._future: Future[workers.Outcome] = workers.start(close, {}, as_text)
+        self._end = time.monotonic() + tool.timeout
+
+    def ended(self, wait: bool) -> bool:
+        """Whether it is closed, or given up; if that went wrong it is logged."""
+        left = self._end - time.monotonic()
+        if not wait and left > 0 and not self._future.done():
+            return False
         try:
-            failure = future.result(tool.timeout).failure
+            failure = self._future.result(max(0.0, left)).failure
         except TimeoutError:
-            failure = TimeoutError(f"not closed within {tool.timeout:g} s")
+            failure = TimeoutError(f"not closed within {self._tool.timeout:g} s")
         if failure is not None:
-            logger.warning("tool %r failed to close: %s", tool.name, told(failure))
+            logger.warning("tool %r failed to close: %s", self._tool.name, told(failure))
+        return True
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _quoted(name: str) -> str:

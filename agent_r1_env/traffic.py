@@ -1,12 +1,13 @@
 """Recorded tool traffic: every call and its result in a file, so that a run repeats without its tools.
 
-The file holds one JSON object a line, in the order in which the calls ended. A call is known by the task it
-was made for, the tool, its version and the arguments; equal calls are replayed in their order.
+The file holds one JSON object a line. A call is known by the task it was made for, the tool, its version and
+the arguments; equal calls are replayed in their order.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import threading
 import warnings
 from collections import defaultdict, deque
@@ -14,16 +15,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agent_r1_env.errors import DataError, unknown_name
+from agent_r1_env.errors import AgentR1Warning, DataError, unknown_name
 from agent_r1_env.messages import FailureKind, ToolResult
-from agent_r1_env.running import Traffic
 from agent_r1_env.tool import Tool
+from agent_r1_env.toolbox import Traffic
 
-_KEPT = ("content", "ok", "error", "seconds", "cut", "attempts", "reward", "answer")
+_KEPT = ("content", "ok", "error", "seconds", "cut", "attempts", "queued", "cached", "reward", "answer")
 _WAYS = ("record", "replay")
 
 
-class NotRecordedWarning(UserWarning):
+class NotRecordedWarning(AgentR1Warning):
     """A replayed run asked for a call that its recording does not hold."""
 
 
@@ -54,9 +55,8 @@ class Recorder:
         if path.exists() and path.stat().st_size:
             raise DataError("holds something already; delete it or record to another file", file=path)
         path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
         self.path = path
-        self._file = path.open("a", encoding="utf-8")
-        self._lock = threading.Lock()
 
     def replayed(self, tool: Tool, arguments: Mapping[str, Any], task: str) -> None:
         """Nothing is known beforehand."""
@@ -64,10 +64,14 @@ class Recorder:
     def record(self, tool: Tool, arguments: Mapping[str, Any], task: str, result: ToolResult) -> None:
         """Write one line; it is in the file when this returns."""
         row = {"tool": tool.name, "version": tool.version, "task": task, "arguments": arguments}
-        line = json.dumps({**row, **{name: getattr(result, name) for name in _KEPT}}, ensure_ascii=False)
-        with self._lock:
-            self._file.write(f"{line}\n")
-            self._file.flush()
+        # In ASCII, for a model can write line ends of Unicode and lone surrogates into arguments.
+        line = json.dumps({**row, **{name: getattr(result, name) for name in _KEPT}})
+        # One write at the end of the file, so that threads and forked processes need no lock between them.
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            os.write(file, f"{line}\n".encode())
+        finally:
+            os.close(file)
 
 
 class Replay:

@@ -46,7 +46,18 @@ class Outcome:
 Finish = Callable[[Any], Any]
 
 
-def start(function: Callable[..., Any], arguments: dict[str, Any], finish: Finish) -> Future[Outcome]:
+class Started(Future[Outcome]):
+    """A call that was begun."""
+
+    _ended: Future[None] | None = None
+
+    @property
+    def over(self) -> Future[Any]:
+        """Done when nothing of the call runs any more: a coroutine may go on after it was cancelled."""
+        return self if self._ended is None else self._ended
+
+
+def start(function: Callable[..., Any], arguments: dict[str, Any], finish: Finish) -> Started:
     """Begin a call and return at once; the future never holds an exception.
 
     Cancelling the future cancels a coroutine. A function can only be left behind: what it returns
@@ -57,7 +68,7 @@ def start(function: Callable[..., Any], arguments: dict[str, Any], finish: Finis
     """
     if is_coroutine_function(function):
         return _loop_of(function).start(functools.partial(_awaited, function, arguments, finish))
-    future: Future[Outcome] = Future()
+    future = Started()
     future.set_running_or_notify_cancel()
     context = contextvars.copy_context()
     _POOL.run(functools.partial(context.run, _call, future, function, arguments, finish))
@@ -176,14 +187,16 @@ class _Loop:
         """Whether no coroutine blocks it: no question is left open, or it is answered soon."""
         return self._answered.wait(STUCK_AFTER)
 
-    def start(self, call: Callable[[], Coroutine[Any, Any, Outcome]]) -> Future[Outcome]:
-        future: Future[Outcome] = Future()
+    def start(self, call: Callable[[], Coroutine[Any, Any, Outcome]]) -> Started:
+        future = Started()
+        future._ended = Future()
         self.loop.call_soon_threadsafe(self._begin, call, future)
         future.add_done_callback(self._ask_if_cancelled)
         return future
 
-    def _begin(self, call: Callable[[], Coroutine[Any, Any, Outcome]], future: Future[Outcome]) -> None:
+    def _begin(self, call: Callable[[], Coroutine[Any, Any, Outcome]], future: Started) -> None:
         if future.cancelled():
+            future.over.set_result(None)
             return
         task = self.loop.create_task(call())
         task.add_done_callback(functools.partial(_settle, future))
@@ -208,10 +221,11 @@ class _Loop:
         self.loop.stop()
 
 
-def _settle(future: Future[Outcome], task: asyncio.Task[Outcome]) -> None:
+def _settle(future: Started, task: asyncio.Task[Outcome]) -> None:
     outcome = Outcome(None, asyncio.CancelledError(), 0.0) if task.cancelled() else task.result()
     with contextlib.suppress(InvalidStateError):  # cancelled: nobody waits any more
         future.set_result(outcome)
+    future.over.set_result(None)
 
 
 def _loop_of(function: Callable[..., Any]) -> _Loop:
