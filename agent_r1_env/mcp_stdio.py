@@ -76,7 +76,12 @@ async def stdio(
         for each in (_read(process, to_us, tail), _write(process, from_us), _listen(process, tail))
     ]
     watch = asyncio.create_task(_until_ended(process, tasks[:2]))
-    watch.add_done_callback(lambda _: ended())
+
+    def over(_: object) -> None:
+        to_us.close()  # so that the session sees the end, even where a descendant holds the pipe
+        ended()
+
+    watch.add_done_callback(over)
     try:
         yield read, write
     finally:
@@ -111,10 +116,11 @@ async def _read(process: Process, to_us: Any, tail: Tail) -> None:
                     await to_us.send(SessionMessage(message))
                 parts, size = [], 0
             size += len(rest)
-            if size <= LARGEST or not parts:
-                parts.append(rest)
+            # Of a line that is too long the beginning is enough, to tell whose answer it would have been.
+            if size > LARGEST:
+                parts = [b"".join(parts)[:_TAIL]]
             else:
-                parts = parts[:1]  # enough to tell whose answer it would have been
+                parts.append(rest)
 
 
 def _message(parts: list[bytes], size: int, tail: Tail) -> Any:
@@ -122,7 +128,7 @@ def _message(parts: list[bytes], size: int, tail: Tail) -> Any:
     from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
     if size > LARGEST:
-        asked = _ID.search(parts[0][:_TAIL])
+        asked = _ID.search(b"".join(parts)[:_TAIL])
         error = ErrorData(code=INTERNAL_ERROR, message=f"the answer is longer than {LARGEST} bytes")
         return asked and JSONRPCError(jsonrpc="2.0", id=int(asked[1]), error=error)
     line = b"".join(parts)

@@ -6,25 +6,27 @@ import asyncio
 import base64
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
-from mcp.server import MCPServer
+from mcp.server import MCPServer, Server
+from mcp.server.stdio import stdio_server
 from mcp_types import (
     AudioContent,
     BlobResourceContents,
+    CallToolRequestParams,
     CallToolResult,
     EmbeddedResource,
     ImageContent,
+    ListToolsResult,
     ResourceLink,
     TextContent,
     TextResourceContents,
+    Tool,
 )
 from pydantic import BaseModel, Field
 
 server = MCPServer("test server", log_level="ERROR")
-started = time.time()
 
 
 class Place(BaseModel):
@@ -141,8 +143,44 @@ def media() -> CallToolResult:
     )
 
 
+UNSOUND = {
+    "a.b": {
+        "type": "object",
+        "properties": {"x": {"type": "string", "default": None, "x-mark": 1, "nullable": True}},
+    },
+    "a_b": {"type": "object"},
+    "draft4": {
+        "type": "object",
+        "properties": {"n": {"type": "number", "minimum": 0, "exclusiveMinimum": True}},
+    },
+}
+"""Schemas that are unsound, or that say little; each tool gives its arguments back."""
+
+
+def unsound() -> Server[Any]:
+    async def listed(context: Any, params: Any) -> ListToolsResult:
+        return ListToolsResult(
+            tools=[Tool(name=name, input_schema=schema) for name, schema in UNSOUND.items()]
+        )
+
+    async def called(context: Any, params: CallToolRequestParams) -> CallToolResult:
+        return CallToolResult(
+            content=[], structured_content={"name": params.name, "arguments": params.arguments}
+        )
+
+    return Server("unsound", on_list_tools=listed, on_call_tool=called)
+
+
+async def serve_unsound() -> None:
+    chosen = unsound()
+    async with stdio_server() as (read, write):
+        await chosen.run(read, write, chosen.create_initialization_options())
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["http"]:
         server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[2]))
+    elif sys.argv[1:2] == ["unsound"]:
+        asyncio.run(serve_unsound())
     else:
         server.run("stdio")
