@@ -314,7 +314,7 @@ def _runner(entry: Entry, plan: _Plan, tasks: Any) -> dict[str, Any]:
     build = functools.partial(_built, entry, plan, _with_tasks(entry, plan, tasks, given))
     instance = entry.get("instance")
     if instance == "episode":
-        return {"run": plan.target.__call__, "begin": build, "secrets": secrets}
+        return {"run": plan.target.__call__, **_by_episode(build), "secrets": secrets}
     if instance == "shared":
         key = json.dumps([str(entry.path), entry.name, given], sort_keys=True, default=str)
         # The tasks are part of what is shared: environments over other tasks need another object.
@@ -323,6 +323,18 @@ def _runner(entry: Entry, plan: _Plan, tasks: Any) -> dict[str, Any]:
         return {"run": _SHARED.take(taken, build), "close": close, "secrets": secrets}
     built = build()
     return {"run": built, "close": getattr(built, "close", None), "secrets": secrets}
+
+
+def _by_episode(build: Callable[[], Callable[..., Any]]) -> dict[str, Any]:
+    """How objects of one episode each are begun. The first is built now, so that its faults show early."""
+    ready = [build()]
+
+    def close() -> None:
+        while ready:
+            if (ending := getattr(ready.pop(), "close", None)) is not None:
+                ending()
+
+    return {"begin": lambda: ready.pop() if ready else build(), "close": close}
 
 
 def _with_tasks(entry: Entry, plan: _Plan, tasks: Any, given: dict[str, Any]) -> dict[str, Any]:
