@@ -297,3 +297,37 @@ def test_a_class_that_cannot_be_built_shows_its_cause(write: Any) -> None:
 def test_a_class_that_needs_tasks_says_so(write: Any) -> None:
     with pytest.raises(CatalogError, match="Station needs the tasks of an environment; none were given"):
         load_tool(write(yaml("Station", "")))
+
+
+def test_the_first_object_of_an_episode_is_built_with_its_tool(tmp_path: Path) -> None:
+    """So that a wrong config raises where the tool is loaded, and is no observation of the first call."""
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "count.py").write_text(
+        "alive = []\n"
+        "class Count:\n"
+        "    \"\"\"Count calls.\"\"\"\n"
+        "    def __init__(self, start: int = 0):\n"
+        "        if start < 0: raise ValueError('start is below 0')\n"
+        "        self.n = start; alive.append(self)\n"
+        "    def __call__(self) -> int:\n"
+        "        self.n += 1; return self.n\n"
+        "    def close(self) -> None: alive.remove(self)\n"
+    )
+    file = tmp_path / "tools" / "count.yaml"
+    file.write_text("name: count\nrun: ./count.py:Count\ninstance: episode\nconfig: {start: -1}\n")
+    with pytest.raises(CatalogError, match="count.yaml:2:6: .*start is below 0"):
+        load_tool(Catalog.open(tmp_path).tool("count"))
+    file.write_text("name: count\nrun: ./count.py:Count\ninstance: episode\n")
+    made = load_tool(Catalog.open(tmp_path).tool("count"))
+    alive = made.run.__globals__["alive"]
+    assert len(alive) == 1 and made.begin is not None
+    first, second = made.begin(), made.begin()
+    assert alive == [first, second]
+    second.close()
+    first.close()
+    assert made.close is not None
+    made.close()
+    unused = load_tool(Catalog.open(tmp_path).tool("count"))
+    assert len(alive) == 1 and unused.close is not None
+    unused.close()
+    assert not alive
