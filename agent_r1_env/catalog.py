@@ -225,6 +225,11 @@ def tool_env_name(tool: str) -> str:
     return "".join(word[:1].upper() + word[1:] for word in words) + "Tool"
 
 
+def tool_env_id(namespace: str, tool: str, version: Any) -> str:
+    """The id under which a tool is registered as an environment."""
+    return f"{namespace}/{tool_env_name(tool)}-v{_number(version)}"
+
+
 def _number(version: Any) -> int:
     """The version of a tool as one of Gymnasium, which are whole numbers."""
     return int(version) if str(version).isdecimal() else 0

@@ -69,7 +69,8 @@ class Entry:
         Raises:
             CatalogError: the data don't fit the schema; placed where the file has the nearest key.
         """
-        _check(self.kind, dataclasses.replace(self.file, data=data), entry_schema(self.kind))
+        for fault in _misfits(self.kind, dataclasses.replace(self.file, data=data)):
+            raise fault
         return dataclasses.replace(self, data=data)
 
     def check_config(
@@ -119,13 +120,23 @@ def _read(kind: str, path: Path, item: int | None, modified: int, size: int) -> 
     """``read_entry``, once for each state of the file: a batch of environments reads it once."""
     error = _error_class(kind)
     file = yamlfile.read(path, error) if item is None else yamlfile.read_all(path, error)[item]
-    schema = entry_schema(kind)
-    _check(kind, file, schema)
-    name = file.data["name"]
-    if item is None and fold(name) != fold(path.stem):
-        reason = f"the name is {name!r}, but the file is called {path.name}; name both alike"
-        raise _error(kind, file, reason, ("name",))
-    return Entry(kind, name, file, with_defaults(copy.deepcopy(file.data), validator(json.dumps(schema))))
+    for fault in entry_faults(kind, file, named=item is None):
+        raise fault
+    check = validator(json.dumps(entry_schema(kind)))
+    return Entry(kind, file.data["name"], file, with_defaults(copy.deepcopy(file.data), check))
+
+
+def entry_faults(kind: str, file: yamlfile.YamlFile, *, named: bool = True) -> list[CatalogError]:
+    """All that can be told to be wrong without the code behind an entry, what explains most first.
+
+    Args:
+        named: the file is called by the name of the entry.
+    """
+    faults = _misfits(kind, file)
+    if not faults and named and fold(name := file.data["name"]) != fold(file.path.stem):
+        reason = f"the name is {name!r}, but the file is called {file.path.name}; name both alike"
+        faults.append(_error(kind, file, reason, ("name",)))
+    return faults
 
 
 @functools.cache
@@ -136,16 +147,16 @@ def entry_schema(kind: str) -> dict[str, Any]:
     return schema
 
 
-def _check(kind: str, file: yamlfile.YamlFile, schema: Mapping[str, Any]) -> None:
-    errors = list(validator(json.dumps(schema)).iter_errors(file.data))
+def _misfits(kind: str, file: yamlfile.YamlFile) -> list[CatalogError]:
+    schema = entry_schema(kind)
+    errors = validator(json.dumps(schema)).iter_errors(file.data)
     faults = [fault for error in errors for fault in _faults(error, schema)]
-    if faults:
-        # A misspelt key explains the missing one, so it comes first; then in the order of the file.
-        rank = {"unknown": 0, "missing": 1}
-        what, reason, keys = min(
-            faults, key=lambda fault: (rank.get(fault[0], 2), file.place(fault[2], True))
-        )
-        raise _error(kind, file, reason, keys, of_key=what == "unknown")
+    # A misspelt key explains the missing one beside it.
+    misspelt = {keys[:-1] for what, _, keys in faults if what == "unknown"}
+    faults = [fault for fault in faults if fault[0] != "missing" or fault[2] not in misspelt]
+    rank = {"unknown": 0, "missing": 1}
+    faults.sort(key=lambda fault: (rank.get(fault[0], 2), file.place(fault[2], True)))
+    return [_error(kind, file, reason, keys, of_key=what == "unknown") for what, reason, keys in faults]
 
 
 def _faults(error: Any, root: Mapping[str, Any]) -> list[tuple[str, str, yamlfile.Keys]]:

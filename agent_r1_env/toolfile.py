@@ -69,6 +69,31 @@ def faults(entry: Entry) -> list[CatalogError]:
     return []
 
 
+@dataclass(frozen=True)
+class Outline:
+    """What there is to say about a tool without building, starting or asking anything.
+
+    Attributes:
+        limits: arguments of ``Tool``.
+    """
+
+    description: str
+    parameters: dict[str, Any]
+    limits: dict[str, Any]
+
+
+def outline(entry: Entry) -> Outline:
+    """The outline of a tool that is not a server's.
+
+    Raises:
+        CatalogError: as ``check_tool`` does.
+    """
+    if _backend(entry):
+        return Outline(*_declared(entry), limits_of(entry))
+    plan = _plan(entry)
+    return Outline(plan.description, plan.parameters, _limits(entry, plan, ()))
+
+
 def check_tool(entry: Entry) -> None:
     """Load the code of a tool and compare it with its file, without building, starting or asking anything.
 

@@ -6,6 +6,7 @@ date is text. Keys are always text, and a repeated key is an error.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,12 +47,14 @@ class YamlFile:
         data: what the file says, as JSON data.
         keys: line and column of each key, counted from 1, by the keys that lead to it.
         values: line and column of each value.
+        listed: it is an item of a list.
     """
 
     path: Path
     data: dict[str, Any]
     keys: dict[Keys, Place]
     values: dict[Keys, Place]
+    listed: bool = False
 
     def place(self, keys: Keys, of_key: bool = False) -> Place:
         """Where the value at ``keys`` stands, or its key; that of the nearest parent if the file lacks it."""
@@ -96,7 +99,8 @@ def read_all(path: Path, error: type[CatalogError] = CatalogError, *, lists: boo
     if root is None:
         raise error("the file is empty", file=path)
     if isinstance(root, yaml.SequenceNode) and lists and root.value:
-        return [_mapping(node, path, error, "here stands") for node in root.value]
+        items = [_mapping(node, path, error, "here stands") for node in root.value]
+        return [dataclasses.replace(item, listed=True) for item in items]
     return [_mapping(root, path, error, "the file holds")]
 
 
@@ -123,6 +127,8 @@ def _compose(text: str, path: Path, error: type[CatalogError]) -> Any:
     try:
         return yaml.compose(text, Loader=_CoreLoader)
     except yaml.MarkedYAMLError as fault:
+        if fault.context == "expected a single document in the stream":
+            fault.problem = "a second document begins here; write one list, each entry behind a dash"
         mark = fault.problem_mark or fault.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
         blamed = text.split("\n")[line - 1 : line] if line else []  # none where the text ends too early

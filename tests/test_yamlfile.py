@@ -65,7 +65,7 @@ def test_every_key_and_value_has_its_place(tmp_path: Path) -> None:
         ("a: [1, 2\nb: 3\n", ":", "not valid YAML"),
         ("a: 'open\n", ":2:1", "not valid YAML"),
         ("a: b: c\n", ":1:5", "not valid YAML"),
-        ("a: 1\n---\nb: 2\n", ":2:1", "not valid YAML"),
+        ("a: 1\n---\nb: 2\n", ":2:1", "a second document begins here; write one list"),
         ("a: *nowhere\n", ":1:4", "not valid YAML"),
         ("a: &x [*x]\n", ":1:4", "an alias stands within the part that it repeats"),
         ("? [a, b]\n: 1\n", ":1:3", "a key must be a word"),
