@@ -305,7 +305,7 @@ def test_the_first_object_of_an_episode_is_built_with_its_tool(tmp_path: Path) -
     (tmp_path / "tools" / "count.py").write_text(
         "alive = []\n"
         "class Count:\n"
-        "    \"\"\"Count calls.\"\"\"\n"
+        '    """Count calls."""\n'
         "    def __init__(self, start: int = 0):\n"
         "        if start < 0: raise ValueError('start is below 0')\n"
         "        self.n = start; alive.append(self)\n"
