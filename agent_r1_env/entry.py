@@ -17,7 +17,7 @@ from agent_r1_env.errors import CatalogError, RecipeError, hint, nearest
 from agent_r1_env.loading import TargetFault, load_target
 from agent_r1_env.signature import signature_of
 from agent_r1_env.validation import validator, with_defaults
-from agent_r1_env.wording import constraint, found, shown
+from agent_r1_env.wording import constraint, found, meant_branch, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,6 +166,10 @@ def _faults(error: Any, root: Mapping[str, Any]) -> list[tuple[str, str, yamlfil
     if error.validator == "additionalProperties" and isinstance(error.validator_value, bool):
         known = schema.get("properties", {})
         return [("unknown", _unknown(name, known), (*keys, name)) for name in given if name not in known]
+    if "propertyNames" in error.schema_path and error.validator == "enum":
+        return [("unknown", _unknown(given, dict.fromkeys(error.validator_value)), (*keys, given))]
+    if error.validator == "anyOf" and (meant := meant_branch(error)):
+        return [fault for inner in meant for fault in _faults(inner, root)]
     if error.validator == "required":
         return [
             ("missing", _missing(name, keys, schema), keys)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from agent_r1_env.catalog import BUILTIN_NAMESPACE, Catalog, builtin_root, fold, tool_env_id
-from agent_r1_env.errors import CatalogError, unknown_name
+from agent_r1_env.errors import CatalogError, UnknownName, unknown_name
 
 if TYPE_CHECKING:
     from agent_r1_env.entry import Entry
@@ -42,7 +42,7 @@ def check(folder: str, write: Write = print) -> int:
             faults += found
             if fold(name) in seen:
                 other = seen[fold(name)]
-                twin = fault(f"{name!r} stands here and in {other.file}:{other.line}; keep one")
+                twin = fault(f"{name!r} stands here and in {_near(str(other.file))}:{other.line}; keep one")
                 faults.append(twin)
             elif name:
                 seen[fold(name)] = fault("")
@@ -261,7 +261,12 @@ def _entry(name: str, folder: str | None) -> Entry:
 
     if name.endswith((".yaml", ".yml")):
         return read_entry("tool", Path(name).expanduser())
-    return Catalog.open(folder).tool(name.partition("/")[0])
+    try:
+        return Catalog.open(folder).tool(name.partition("/")[0])
+    except UnknownName as unknown:
+        if folder is not None:
+            raise
+        raise UnknownName(f"{unknown}; --register FOLDER finds those of a folder of your own") from None
 
 
 def _tool(name: str, folder: str | None, config: Mapping[str, Any]) -> Tool:

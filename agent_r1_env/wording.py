@@ -150,7 +150,7 @@ def _sentence(tool: str, error: ValidationError, root: Mapping[str, Any]) -> str
         return f"{_owner(tool, error)} needs the {_noun(error)} {_missing(error, root)}, which is missing"
     if error.validator in _CLOSED and (unnamed := _unnamed(error)):
         return f"{_takes_no(tool, error, unnamed[0])}; it takes {_listed(error, root)}"
-    if error.validator in ("anyOf", "oneOf") and (meant := _meant_branch(error)):
+    if error.validator in ("anyOf", "oneOf") and (meant := meant_branch(error)):
         return violation(tool, meant, root)
     subject = _owner(tool, error) if error.absolute_path else f"the arguments of {tool}"
     return f"{subject} must be {constraint(error, root)}, but {found(error.instance)} was given"
@@ -197,7 +197,7 @@ def _listed(error: ValidationError, root: Mapping[str, Any]) -> str:
     return ", ".join(parts) or "none"
 
 
-def _meant_branch(error: ValidationError) -> list[ValidationError]:
+def meant_branch(error: ValidationError) -> list[ValidationError]:
     """The errors of the only branch whose type fits what was given; [] if there is no such branch."""
     branches: dict[Any, list[ValidationError]] = {}
     for inner in error.context or ():
@@ -205,7 +205,12 @@ def _meant_branch(error: ValidationError) -> list[ValidationError]:
     fitting = [
         inner
         for inner in branches.values()
-        if not any(each.validator in ("type", "const", "enum") and not each.path for each in inner)
+        if not any(
+            each.validator in ("type", "const", "enum")
+            and not each.path
+            and "propertyNames" not in each.schema_path
+            for each in inner
+        )
     ]
     return fitting[0] if len(fitting) == 1 else []
 
