@@ -387,6 +387,7 @@ def test_a_server_that_does_not_speak_the_protocol_is_told_when_it_is_loaded(
         load_tools(entry)
     assert "server.yaml:3:12: " in str(caught.value)
     assert told in str(caught.value)
+    assert ("did not answer within" in str(caught.value)) == (command[0] == "sleep")
 
 
 def test_an_address_without_a_server_is_told(write: Write) -> None:
