@@ -172,6 +172,12 @@ class Running:
         except TimeoutError:
             return self._call.late()
 
+    @property
+    def ending(self) -> Future[Any] | None:
+        """Done when a call that was cancelled is over; None if there is nothing to wait for."""
+        over = self._future.over
+        return over if self._future.cancelled() and not over.done() else None
+
     def leave(self) -> None:
         workers.leave(self._call.run, self._future)
         if not self._future.done() or (self._future.cancelled() and not self._future.over.done()):

@@ -7,6 +7,7 @@ hanging, flooding, nor exiting.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
 import logging
 import time
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 MAX_CALLS = 64
 """Calls of one reply that are run; the model is told of those that are not."""
+_CLEANING = 0.2
+"""Seconds that calls which were cancelled have to clean up before the results of their reply come back."""
 
 
 class Traffic(Protocol):
@@ -134,6 +137,7 @@ class Toolbox:
             return self._noted([each if isinstance(each, ToolResult) else each.wait() for each in started])
         finally:
             _leave(started)
+            concurrent.futures.wait(_ending(started), _CLEANING)
 
     async def run_async(self, calls: Sequence[ToolCall | CallError]) -> list[ToolResult]:
         """Run the calls of one reply without blocking the event loop; cancelling this cancels them."""
@@ -144,6 +148,8 @@ class Toolbox:
             return self._noted([each if isinstance(each, ToolResult) else next(finished) for each in started])
         finally:
             _leave(started)
+            if ending := [asyncio.wrap_future(each) for each in _ending(started)]:
+                await asyncio.wait(ending, timeout=_CLEANING)
 
     def close(self) -> None:
         """Close every tool, each within its own time. A tool that fails to close is logged. Idempotent."""
@@ -221,6 +227,12 @@ def _leave(started: Iterable[Running | Governed | ToolResult]) -> None:
     for each in started:
         if not isinstance(each, ToolResult):
             each.leave()
+
+
+def _ending(started: Iterable[Running | Governed | ToolResult]) -> list[concurrent.futures.Future[Any]]:
+    """The ends of calls that were cancelled and clean up, such as by killing processes."""
+    ending = [each.ending for each in started if isinstance(each, Running)]
+    return [each for each in ending if each is not None]
 
 
 class _Closing:

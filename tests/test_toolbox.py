@@ -503,3 +503,33 @@ def test_tools_of_one_owner_share_a_cache_and_no_results() -> None:
         "first",
         "second",
     ]
+
+
+@pytest.mark.parametrize("way", ["timeout", "async timeout", "cancel"])
+async def test_a_cancelled_call_cleans_up_before_its_reply_is_over(way: str) -> None:
+    began, cleaned = threading.Event(), threading.Event()
+
+    async def slow() -> None:
+        """Hang, and take a while to clean up."""
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.02)
+            cleaned.set()
+
+    toolbox = Toolbox(
+        [Tool("slow", "Hang.", {"type": "object"}, slow, timeout=60 if way == "cancel" else 0.05)]
+    )
+    calls = [ToolCall("slow", {}, "c")]
+    if way == "timeout":
+        await asyncio.to_thread(toolbox.run, calls)
+    elif way == "async timeout":
+        await toolbox.run_async(calls)
+    else:
+        task = asyncio.create_task(toolbox.run_async(calls))
+        await asyncio.to_thread(began.wait, 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert cleaned.is_set()
