@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -147,4 +148,11 @@ def _same(value: object) -> object:
     return value
 
 
+def _end_all() -> None:
+    """End what waits; at the end of this process its loops and threads are no more."""
+    for pool in _POOLS.values():
+        pool.close()
+
+
 os.register_at_fork(after_in_child=_forget_pools)
+atexit.register(_end_all)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -85,13 +84,6 @@ def living(text: str) -> bool:
     return False
 
 
-def until(met: Any) -> None:
-    deadline = time.monotonic() + 20
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def mark() -> str:
     return f"1000.{uuid.uuid4().int % 10**12}"
 
@@ -158,7 +150,7 @@ def test_all_is_dead_when_time_is_up(folder: Folder, level: str) -> None:
     folder.write(f"setsid sleep {n} &\nsleep {n}", f"level: {level}", timeout=0.5)
     result = folder.call()
     assert result.error == FailureKind.TIMEOUT
-    until(lambda: not living(n))
+    assert not living(n)
 
 
 @levels
@@ -172,7 +164,7 @@ async def test_all_is_dead_when_the_call_is_cancelled(folder: Folder, level: str
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.to_thread(until, lambda: not living(n))
+    assert not living(n)
     toolbox.close()
 
 
