@@ -9,6 +9,7 @@ AgentR1Error
 ├── TargetFault (ImportError)        ./file.py:name or package:name leads to nothing (loading)
 ├── DataError (ValueError)           a data file is missing or wrong; carries file, row and key
 ├── MissingExtra (ImportError)       an optional package is not installed
+├── SandboxUnavailable (RuntimeError)  this machine cannot isolate code as asked (sandbox)
 ├── EngineError (RuntimeError)       a generation backend failed
 │   └── PromptTooLong (ValueError)   the prompt leaves no room for a reply
 ├── DriftError (RuntimeError)        what would be trained on is not what was sampled
