@@ -246,7 +246,7 @@ def _tried(command: list[str], confinement: Confinement, folder: str) -> str:
         return await run(make, command, seconds=10, env=_ENVIRONMENT)
 
     try:
-        found = workers.spawn(attempt).result()
+        found = workers.spawn(attempt, loop="sandbox").result()
     except OSError as failure:
         return str(failure)
     if found.ended == "ended" and found.status == 0:

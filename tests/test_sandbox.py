@@ -148,13 +148,15 @@ def test_a_file_is_bounded(level: str) -> None:
 def test_many_files_cannot_fill_a_disk(level: str) -> None:
     code = """
 import os
-written = 0
+written, made = 0, []
 for folder in ('.', '/tmp', '/dev/shm', '/dev', '/var/tmp', '/run', '/'):
     for i in range(20):
         try:
             with open(os.path.join(folder, f'f{i}'), 'wb', buffering=0) as f:
+                made.append(f.name)
                 written += f.write(b'x' * (1 << 19))
         except OSError: break
+for name in made: os.unlink(name)
 print(written >> 20)
 """
     found = attack(level, code, file_mb=1)
