@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Optional
 
 import pytest
 
-from agent_r1_env.signature import SignatureFault, compare, describe, description_of
+from agent_r1_env import Hidden, Toolbox, ToolCall, tool
+from agent_r1_env.signature import SignatureFault, compare, describe, description_of, hidden_of
 
 
 def search(query: str, top_k: int = 3, lang: str | None = None) -> str:
@@ -94,6 +96,74 @@ def test_what_json_cannot_express_is_refused_by_name() -> None:
             describe(function)
 
 
+def test_arguments_that_no_call_can_fill_are_refused() -> None:
+    def rest(city: str, *more: str) -> None: ...
+    def anything(city: str, **more) -> None: ...  # type: ignore[no-untyped-def]
+    def draw(n: int, rng) -> None: ...  # type: ignore[no-untyped-def]
+    def other(n: int, task: pytest.Item) -> None: ...
+
+    for function, reason in (
+        (rest, r"rest takes \*more, but a call gives arguments by name; take a list instead"),
+        (anything, r"argument '\*\*more' of .*anything has no annotation"),
+        (draw, r"'rng' .* no annotation; if the environment fills it in, write rng: Hidden\[\.\.\.\]"),
+        (other, r"'task' .*Item.*; if the environment fills it in, write task: Hidden"),
+    ):
+        with pytest.raises(SignatureFault, match=reason):
+            describe(function)
+
+
+def test_keywords_without_names_are_open_to_the_model() -> None:
+    def function(city: str, **filters: int) -> None: ...
+
+    assert describe(function)["additionalProperties"] == {"type": "integer"}
+
+
+def test_hidden_arguments_are_not_described() -> None:
+    def draw(n: int, rng: Hidden[Any], state: Hidden[dict[str, Any]]) -> None: ...
+    def wrong(key: Hidden[str]) -> None: ...
+
+    assert list(describe(draw)["properties"]) == ["n"]
+    assert hidden_of(draw) == ("rng", "state")
+    with pytest.raises(
+        SignatureFault, match="'key' .* is hidden, but an environment only knows state, task, rng"
+    ):
+        hidden_of(wrong)
+
+
+def test_what_the_docstring_says_gives_way_to_the_annotation_alone() -> None:
+    @dataclass
+    class Place:
+        """A class."""
+
+        city: str
+
+    def function(a: Any, b: Any) -> None:
+        """Do.
+
+        Args:
+            a: said here.
+            b: said here.
+        """
+
+    function.__annotations__ |= {"a": Place, "b": Annotated[Place, "said there"]}
+    Place.__annotations__["city"] = str
+    properties = describe(function)["properties"]
+    assert properties["a"]["description"] == "said here."
+    assert properties["b"]["description"] == "said there"
+
+
+def test_an_optional_argument_may_stand_before_a_required_one() -> None:
+    parameters = schema(["text"], max_len={"type": "integer"}, text={"type": "string"})
+
+    def function(text: str, max_len: int | None = None) -> str:
+        return f"{text} {max_len}"
+
+    compare(function, parameters)
+    made = tool(parameters=parameters, name="f", description="d")(function)
+    assert list(made.schema()["function"]["parameters"]["properties"]) == ["max_len", "text"]
+    assert Toolbox([made]).run([ToolCall("f", {"text": "a"}, "1")])[0].content == "a None"
+
+
 def test_names_that_somebody_else_fills_in_are_hidden() -> None:
     assert list(describe(search, given=("top_k", "lang"))["properties"]) == ["query"]
 
@@ -125,6 +195,16 @@ def schema(required: Sequence[str] = (), **properties: Any) -> dict[str, Any]:
         (schema(query={}), (), "needs the argument 'query', which parameters doesn't require"),
         (schema(), (), "needs the argument 'query', which parameters doesn't declare"),
         (schema(["query"], query={}, lang={}), ("lang",), "'lang' stands in config and in parameters"),
+        (
+            schema(["query"], query={"type": "integer"}),
+            (),
+            "parameters lets an integer through for 'query', which search annotates as a string",
+        ),
+        (
+            schema(["query"], query={}, top_k={"type": ["integer", "null"]}),
+            (),
+            "lets null through for 'top_k', which search annotates as an integer",
+        ),
     ],
 )
 def test_a_function_that_does_not_fit_its_parameters_is_refused(
@@ -140,6 +220,7 @@ def test_functions_that_fit_pass() -> None:
     compare(search, schema(["query"], query={}))
     compare(search, schema(query={"default": "x"}, top_k={}))
     compare(search, schema(top_k={}), given=("query",))
+    compare(search, schema(["query"], query={"enum": ["a"]}, lang={"type": ["string", "null"]}))
     compare(anything, schema(a={}, b={}), given=("c",))
     compare(Callable_.__call__, schema(["city"], city={}), method=True)
     compare(max, schema(a={}))  # a builtin that hides its signature
