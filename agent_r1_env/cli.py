@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.showwarning = _show_warning
         try:
             if options.register is not None:
-                with _blaming("--register"):
+                with _blaming("--register"), _own_stdout():
                     agent_r1_env.register(options.register, options.namespace)
             status = int(options.run(options))
             sys.stdout.flush()
@@ -69,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_eval(commands.add_parser("eval", parents=[own], help="score a policy or a model on an environment"))
     _add_train(commands.add_parser("train", parents=[own], help="train a model with a recipe"))
     _add_list(commands.add_parser("list", parents=[own], help="show what is there"))
+    _add_tools(commands.add_parser("tools", help="check, list, show and call tools"), own)
     _add_formats(commands.add_parser("formats", help="show the wire formats, or read a reply with one"))
     doctor = commands.add_parser("doctor", help="show what is installed and what fits together")
     _add_doctor(doctor)
@@ -126,6 +127,38 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
     add("--format", metavar="NAME", help="the wire format to judge it by (default: the one it speaks)")
     add("--json", action="store_true", help="print JSON alone")
     parser.set_defaults(run=_doctor, register=None)
+
+
+def _add_tools(parser: argparse.ArgumentParser, own: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    check = commands.add_parser("check", help="find every fault in the tools of a folder")
+    check.add_argument("folder", metavar="FOLDER", help="with tools/ in it, or that folder, or one file")
+    check.set_defaults(run=_tools_check, register=None)
+    show = commands.add_parser("list", parents=[own], help="show every tool")
+    show.add_argument("--json", action="store_true", help="print JSON alone")
+    show.set_defaults(run=_tools_list)
+    one = commands.add_parser("show", parents=[own], help="show what a tool is, takes and may do")
+    one.add_argument("name", metavar="NAME", help="of a tool, or its YAML file")
+    one.add_argument("--json", action="store_true", help="print JSON alone")
+    one.set_defaults(run=_tools_show)
+    call = commands.add_parser(
+        "call", parents=[own], help="run a tool once and print what a model would read"
+    )
+    add = call.add_argument
+    add("name", metavar="NAME", help="of a tool, or its YAML file")
+    add(
+        "arguments",
+        metavar="ARGUMENTS",
+        nargs="?",
+        default="{}",
+        help="""such as '{"query": "x"}', or x alone if there is no other argument; - reads standard input""",
+    )
+    add("--config", metavar="KEY=VALUE", action="append", help="in place of a value under config")
+    add("--seed", type=int, default=0, metavar="S", help="of tools that draw at random (default: 0)")
+    add("--json", action="store_true", help="print the whole record of the call")
+    call.set_defaults(run=_tools_call)
+    schema = commands.add_parser("schema", help="print the JSON Schema of such files, for editors")
+    schema.set_defaults(run=_tools_schema, register=None)
 
 
 def _add_formats(parser: argparse.ArgumentParser) -> None:
@@ -264,8 +297,11 @@ def _list(options: argparse.Namespace) -> int:
 
     folders = [None] if options.register is None else [None, options.register]
     catalogs = [Catalog.open(folder) for folder in folders]
+    ours = {env_id: spec.entry_point for env_id, spec in gym.registry.items() if "folder" in spec.kwargs}
+    of_tools = {env_id for env_id, made_by in ours.items() if str(made_by).endswith(":make_tool_env")}
     found = {
-        "environments": sorted(env_id for env_id, spec in gym.registry.items() if "folder" in spec.kwargs),
+        "environments": sorted(ours.keys() - of_tools),
+        "tool environments": sorted(of_tools),
         "tools": [name for catalog in catalogs for name in catalog.names("tool")],
         "recipes": [name for catalog in catalogs for name in catalog.names("recipe")],
         "formats": formats.names(),
@@ -274,7 +310,62 @@ def _list(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found, indent=2))
     else:
-        print("\n".join(f"{title + ':':14} {', '.join(names) or 'none'}" for title, names in found.items()))
+        print("\n".join(f"{title + ':':18} {', '.join(names) or 'none'}" for title, names in found.items()))
+    return 0
+
+
+def _tools_check(options: argparse.Namespace) -> int:
+    from agent_r1_env import tools_cli
+
+    lines: list[str] = []
+    with _own_stdout():
+        status = tools_cli.check(options.folder, lines.append)
+    print("\n".join(lines))
+    return status
+
+
+def _tools_list(options: argparse.Namespace) -> int:
+    from agent_r1_env import tools_cli
+
+    lines: list[str] = []
+    with _own_stdout():
+        tools_cli.show_all(options.register, options.namespace, as_json=options.json, write=lines.append)
+    print("\n".join(lines))
+    return 0
+
+
+def _tools_show(options: argparse.Namespace) -> int:
+    from agent_r1_env import tools_cli
+
+    where = options.register, options.namespace
+    lines: list[str] = []
+    with _own_stdout():
+        tools_cli.show(options.name, *where, as_json=options.json, write=lines.append)
+    print("\n".join(lines))
+    return 0
+
+
+def _tools_call(options: argparse.Namespace) -> int:
+    from agent_r1_env import tools_cli
+
+    config = _settings(options.config, "--config")
+    with _own_stdout():
+        status, text = tools_cli.call(
+            options.name,
+            options.arguments,
+            options.register,
+            config=config,
+            seed=options.seed,
+            as_json=options.json,
+        )
+    print(text)
+    return status
+
+
+def _tools_schema(options: argparse.Namespace) -> int:
+    from agent_r1_env import tools_cli
+
+    print(json.dumps(tools_cli.schema(), indent=2))
     return 0
 
 
@@ -314,14 +405,14 @@ def _blaming(option: str) -> Iterator[None]:
         raise error if isinstance(error, AgentR1Error) else AgentR1Error(f"{option}: {error}") from error
 
 
-def _settings(pairs: Sequence[str] | None) -> dict[str, Any]:
+def _settings(pairs: Sequence[str] | None, option: str = "--set") -> dict[str, Any]:
     """``KEY=VALUE`` arguments; values are read as YAML, so that numbers are numbers."""
     settings: dict[str, Any] = {}
     for pair in pairs or ():
         key, equals, text = pair.partition("=")
         if not equals or not all(part.isidentifier() for part in key.split(".")):
-            raise AgentR1Error(f"--set takes KEY=VALUE, got {pair!r}")
-        settings[key] = yamlfile.value(text, f"--set {key}")
+            raise AgentR1Error(f"{option} takes KEY=VALUE, got {pair!r}")
+        settings[key] = yamlfile.value(text, f"{option} {key}")
     return settings
 
 
