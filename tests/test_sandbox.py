@@ -156,7 +156,7 @@ for folder in ('.', '/tmp', '/dev/shm', '/dev', '/var/tmp', '/run', '/'):
                 made.append(f.name)
                 written += f.write(b'x' * (1 << 19))
         except OSError: break
-for name in made: os.unlink(name)
+for name in filter(os.path.exists, made): os.unlink(name)
 print(written >> 20)
 """
     found = attack(level, code, file_mb=1)
