@@ -69,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_eval(commands.add_parser("eval", parents=[own], help="score a policy or a model on an environment"))
     _add_train(commands.add_parser("train", parents=[own], help="train a model with a recipe"))
     _add_list(commands.add_parser("list", parents=[own], help="show what is there"))
+    _add_serve_search(commands.add_parser("serve-search", help="serve BM25 search over a file of paragraphs"))
     _add_tools(commands.add_parser("tools", help="check, list, show and call tools"), own)
     _add_formats(commands.add_parser("formats", help="show the wire formats, or read a reply with one"))
     doctor = commands.add_parser("doctor", help="show what is installed and what fits together")
@@ -127,6 +128,16 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
     add("--format", metavar="NAME", help="the wire format to judge it by (default: the one it speaks)")
     add("--json", action="store_true", help="print JSON alone")
     parser.set_defaults(run=_doctor, register=None)
+
+
+def _add_serve_search(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("corpus", metavar="CORPUS", help="paragraphs as JSON lines: title and text, or contents")
+    add("--index", metavar="FOLDER", help="where indexes are saved (default: the user's cache)")
+    add("--host", metavar="NAME", default="127.0.0.1", help="default: 127.0.0.1, this machine alone")
+    add("--port", type=int, metavar="N", default=8000, help="default: 8000; 0 takes a free one")
+    add("--top-k", type=_count, metavar="K", default=3, help="hits for who asks for no number (default: 3)")
+    parser.set_defaults(run=_serve_search, register=None)
 
 
 def _add_tools(parser: argparse.ArgumentParser, own: argparse.ArgumentParser) -> None:
@@ -312,6 +323,13 @@ def _list(options: argparse.Namespace) -> int:
     else:
         print("\n".join(f"{title + ':':18} {', '.join(names) or 'none'}" for title, names in found.items()))
     return 0
+
+
+def _serve_search(options: argparse.Namespace) -> int:
+    from agent_r1_env import serve_search
+
+    given = {name: getattr(options, name) for name in ("index", "host", "port", "top_k")}
+    return serve_search.run(options.corpus, **given)
 
 
 def _tools_check(options: argparse.Namespace) -> int:

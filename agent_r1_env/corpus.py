@@ -56,13 +56,13 @@ def digest(path: str | Path) -> str:
 
 def split_contents(contents: str, title: str = "") -> tuple[str, str]:
     """Title and text of ``contents``, whose first line may be the title, bare or in quotes."""
-    head, _, rest = contents.partition("\n")
+    head, line_end, rest = contents.partition("\n")
     bare = head.strip()
-    if len(bare) > 1 and bare.startswith('"') and bare.endswith('"'):
+    if quoted := len(bare) > 1 and bare.startswith('"') and bare.endswith('"'):
         bare = bare[1:-1]
     if title:
-        return title, rest if bare == title.strip() and rest else contents
-    return (bare, rest) if rest.strip() else ("", contents)
+        return title, rest if line_end and bare == title.strip() else contents
+    return (bare, rest) if rest.strip() or (quoted and line_end) else ("", contents)
 
 
 def _rows(file: Path) -> Iterator[Row]:
