@@ -79,7 +79,8 @@ def _show(failure: BaseException) -> None:
         import traceback
 
         for name, code in _SOURCES.items():
-            linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+            lines = [f"{line}\n" for line in code.splitlines()]
+            linecache.cache[name] = (len(code), None, lines, name)
         told = traceback.TracebackException(type(failure), failure, failure.__traceback__, compact=True)
         _cut(told)
         print("".join(told.format()), end="", file=sys.__stderr__)

@@ -121,6 +121,7 @@ def test_what_the_model_reads(level: str, code: str, text: str) -> None:
             id="traceback",
             marks=pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="wording of Python 3.11"),
         ),
+        pytest.param("1 / 0", "\n    1 / 0\n    ~~^~~\n", id="marks-below-the-code"),
         pytest.param("import json\njson.loads('{')", "line 2, in <module>", id="frames-of-libraries-are-cut"),
         pytest.param("1 +", 'File "<code>", line 1\n    1 +\n       ^\nSyntaxError', id="syntax"),
         pytest.param("x = 'a\0b'", "null byte", id="null-byte"),
