@@ -176,7 +176,7 @@ WRITTEN_FOR = {
     "qwen3_coder": ("qwen3_5_nothink", "qwen3_5_think", "qwen3_6", "nemotron_3_nano"),
 }
 NO_TOOLS = ("cohere", "gemma", "gemma3", "idefics3", "llama3", "llava_next", "phi3", "qwen2_5_vl", "smolvlm")
-VERSIONS = {"deepseek": {"version": "v3"}}
+VERSIONS = {"deepseek": {"version": "v3"}, "gemma": {"version": "gemma4"}}
 MODES = {"harmony": "structured", "gemma": "structured", "deepseek": "flattened"}
 
 
