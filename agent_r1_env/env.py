@@ -131,7 +131,7 @@ class ToolEnv(gym.Env[str, str]):
         self.tasks = tasks
         self.toolbox = Toolbox(
             tools,
-            tokenizer=_tokenizer(tokenizer),
+            tokenizer=tokenizer_of(tokenizer),
             traffic=traffic.opened(tool_traffic) if tool_traffic else None,
         )
         self._draws = any("rng" in tool.hidden for tool in tools)
@@ -388,7 +388,7 @@ class ToolEnv(gym.Env[str, str]):
             raise ResetNeeded(f"the episode {state}; call reset() before step()")
 
 
-def _tokenizer(given: Any) -> Any:
+def tokenizer_of(given: Any) -> Any:
     """The tokenizer that a name stands for; anything else is one already."""
     if not isinstance(given, str):
         return given

@@ -71,6 +71,7 @@ def make_tool_env(
     folder: str | None = None,
     *,
     max_calls: int = 1,
+    tokenizer: Any = None,
     render_mode: str | None = None,
     **config: Any,
 ) -> SingleToolEnv:
@@ -85,7 +86,12 @@ def make_tool_env(
         CatalogError: the entry is wrong, or takes no such ``config``; names file, line and key.
     """
     tool = load_tool(Catalog.open(folder).tool(entry.rpartition("/")[2]), None, {"config": config})
-    return SingleToolEnv(tool, max_calls=max_calls, render_mode=render_mode)
+    try:
+        return SingleToolEnv(tool, max_calls=max_calls, tokenizer=tokenizer, render_mode=render_mode)
+    except ValueError:
+        if tool.close is not None:
+            tool.close()
+        raise
 
 
 def check_env_entry(env: Entry) -> None:

@@ -9,6 +9,7 @@ import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
 from agent_r1_env import prompt
+from agent_r1_env.env import tokenizer_of
 from agent_r1_env.errors import unknown_name
 from agent_r1_env.formats.reading import json_fault, read_json
 from agent_r1_env.messages import CallError, CallFault, Message, ToolCall, ToolResult, record_of
@@ -33,6 +34,7 @@ class SingleToolEnv(gym.Env[str, str]):
         tool: owned by the environment, which closes it.
         max_calls: calls in one episode, at least 1.
         task: what tools that ask for the task are given.
+        tokenizer: counts the tokens of results, for a tool with ``max_result_tokens``; see ``ToolEnv``.
 
     Attributes:
         result: what the last call gave, with its times; they are not in ``info``, so that equal calls give
@@ -42,14 +44,20 @@ class SingleToolEnv(gym.Env[str, str]):
     metadata = {"render_modes": ["ansi", "human"], "render_fps": 1}
 
     def __init__(
-        self, tool: Tool, *, max_calls: int = 1, task: Any = None, render_mode: str | None = None
+        self,
+        tool: Tool,
+        *,
+        max_calls: int = 1,
+        task: Any = None,
+        tokenizer: Any = None,
+        render_mode: str | None = None,
     ) -> None:
         if max_calls < 1:
             raise ValueError(f"max_calls must be at least 1, not {max_calls}")
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise unknown_name("render mode", render_mode, self.metadata["render_modes"])
         self.tool = tool
-        self.toolbox = Toolbox([tool])
+        self.toolbox = Toolbox([tool], tokenizer=tokenizer_of(tokenizer))
         self.max_calls = max_calls
         self.task = task
         self.render_mode = render_mode

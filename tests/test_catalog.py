@@ -4,11 +4,13 @@ import json
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium as gym
 import pytest
+from gymnasium.utils.env_checker import check_env
 
 import agent_r1_env
 from agent_r1_env import catalog
@@ -323,3 +325,206 @@ def test_the_schemas_of_entries_are_shipped() -> None:
         schema = json.loads((folder / f"{kind}.json").read_text())
         assert schema["additionalProperties"] is False
         assert all("description" in part for part in schema["properties"].values())
+
+
+NUMBERS = """\
+- name: add_up
+  version: 3
+  run: ./numbers.py:add
+- name: echo
+  version: beta
+  run: ./numbers.py:echo
+- name: draw
+  run: ./numbers.py:draw
+"""
+NUMBERS_CODE = '''\
+import numpy as np
+from agent_r1_env import Hidden, ToolOutput
+
+def add(a: int, b: int = 1) -> int:
+    """Add numbers."""
+    return a + b
+
+def echo(text: str) -> str:
+    """Say it again."""
+    return ToolOutput("bye", answer="done") if text == "end" else text
+
+def draw(rng: Hidden[np.random.Generator]) -> int:
+    """Draw a number."""
+    return int(rng.integers(1000))
+'''
+
+
+@pytest.fixture
+def numbers(folder: Path) -> Path:
+    (folder / "tools" / "numbers.yaml").write_text(NUMBERS)
+    (folder / "tools" / "numbers.py").write_text(NUMBERS_CODE)
+    return folder
+
+
+OFFLINE = sorted(
+    env_id
+    for env_id, spec in gym.registry.items()
+    if str(spec.entry_point).endswith("make_tool_env")
+    and not any(word in env_id for word in ("Http", "Dense"))  # they need a server or a model
+)
+
+
+def checked(env_id: str) -> None:
+    env = gym.make(env_id)
+    try:
+        check_env(env.unwrapped, skip_render_check=True)
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize("env_id", OFFLINE)
+def test_every_built_in_tool_is_an_environment(env_id: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*synthetic")
+        checked(env_id)
+
+
+def test_every_tool_of_a_folder_is_an_environment(numbers: Path) -> None:
+    ids = register(numbers, "Me")
+    assert ids[1:] == ["Me/AddUpTool-v3", "Me/DrawTool-v0", "Me/EchoTool-v0", "Me/WeatherTool-v0"]
+    for env_id in ids[1:]:
+        checked(env_id)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "action", "observation"),
+    [
+        ("Me/AddUpTool-v3", '{"a": 2, "b": 3}', "5"),
+        ("Me/AddUpTool-v3", ' {"a": 2} ', "3"),
+        ("Me/AddUpTool-v3", '{"a": "x"}', "error: argument 'a' of add_up must be an integer"),
+        ("Me/AddUpTool-v3", '{"a": 2', "error: the arguments are not valid JSON"),
+        ("Me/AddUpTool-v3", "two", "write an object with 'a', 'b'"),
+        ("Me/AddUpTool-v3", "[1, 2]", "error: the arguments must be one JSON object, not '[1, 2]'"),
+        ("Me/EchoTool-v0", "plain text", "plain text"),
+        ("Me/EchoTool-v0", '{"text": "in JSON"}', "in JSON"),
+        ("Me/EchoTool-v0", '{"not": "ours"}', '{"not": "ours"}'),
+        ("Me/EchoTool-v0", "", ""),
+        ("Me/DrawTool-v0", "{}", ""),
+    ],
+)
+def test_an_action_is_the_arguments_of_a_call(
+    env_id: str, action: str, observation: str, numbers: Path
+) -> None:
+    register(numbers, "Me")
+    env = gym.make(env_id)
+    assert "Arguments, as a JSON object" in env.reset(seed=0)[0]
+    got, reward, terminated, truncated, info = env.step(action)
+    assert observation in got
+    assert (reward, terminated, truncated, info["stop_reason"]) == (0.0, True, False, "max_calls")
+    env.close()
+
+
+def test_an_episode_has_as_many_calls_as_asked_for(numbers: Path) -> None:
+    register(numbers, "Me")
+    env = gym.make("Me/EchoTool-v0", max_calls=3)
+    env.reset(seed=0)
+    assert [env.step(text)[2] for text in ("a", "b", "c")] == [False, False, True]
+    env.reset(seed=0)
+    _, _, terminated, truncated, info = env.step("end")
+    assert (terminated, truncated, info["answer"], info["stop_reason"]) == (True, False, "done", "answer")
+    env.close()
+    with pytest.raises(ValueError, match="max_calls must be at least 1"):
+        gym.make("Me/EchoTool-v0", max_calls=0)
+
+
+def test_a_tool_that_draws_follows_the_seed(numbers: Path) -> None:
+    register(numbers, "Me")
+    env = gym.make("Me/DrawTool-v0", max_calls=2)
+
+    def draws(seed: int) -> list[str]:
+        env.reset(seed=seed)
+        return [env.step("{}")[0] for _ in range(2)]
+
+    assert draws(1) == draws(1) != draws(2)
+    env.close()
+
+
+def test_a_tool_is_made_from_the_json_of_its_spec(numbers: Path) -> None:
+    register(numbers, "Me")
+    spec = gym.make("Me/EchoTool-v0", max_calls=2).spec
+    env = gym.make(gym.envs.registration.EnvSpec.from_json(spec.to_json()))
+    env.reset(seed=0)
+    assert env.step("a")[0:3:2] == ("a", False)
+    env.close()
+
+
+def test_a_built_in_tool_is_made_by_a_name_that_imports_the_package() -> None:
+    code = (
+        "import gymnasium as gym; env = gym.make('agent_r1_env:AgentR1/PythonTool-v0'); "
+        "print(env.spec.id); env.close()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "AgentR1/PythonTool-v0\n"
+
+
+def test_a_tool_that_counts_tokens_is_given_a_tokenizer(numbers: Path) -> None:
+    edit(numbers / "tools" / "numbers.yaml", "version: beta", "max_result_tokens: 2")
+    register(numbers, "Me")
+    with pytest.raises(ValueError, match="echo has max_result_tokens, so the environment needs a tokenizer"):
+        gym.make("Me/EchoTool-v0")
+    env = gym.make("Me/EchoTool-v0", tokenizer=Letters())
+    env.reset()
+    assert env.step("letters")[0].startswith("le\n[... 5 more characters cut]")
+    env.close()
+
+
+class Letters:
+    """Every letter is a token."""
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return list(map(ord, text))
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_tools_run_in_vector_environments(mode: str, numbers: Path) -> None:
+    register(numbers, "Me")
+    envs = gym.make_vec("Me/AddUpTool-v3", 3, vectorization_mode=mode, max_calls=2)
+    try:
+        envs.reset(seed=0)
+        observations, _, terminated, *_ = envs.step(['{"a": 1}', "bad", '{"a": 5}'])
+        assert (observations[0], observations[2]) == ("2", "6") and "error" in observations[1]
+        assert not terminated.any()
+        assert envs.step(['{"a": 1}'] * 3)[2].all()
+    finally:
+        envs.close()
+
+
+def test_config_of_a_tool_is_given_to_gym_make(folder: Path) -> None:
+    (folder / "tools" / "weather.py").write_text(
+        "def today(city: str, sky='Rain'):\n    return f'{sky} in {city}'\n"
+    )
+    edit(folder / "tools" / "weather.yaml", "timeout: 5", "config: {sky: Sun}")
+    register(folder, "Me")
+    for config, text in (({}, "Sun in x"), ({"sky": "Snow"}, "Snow in x")):
+        env = gym.make("Me/WeatherTool-v0", **config)
+        env.reset()
+        assert env.step("x")[0] == text
+        env.close()
+    with pytest.raises(CatalogError, match="today takes no 'skye'; did you mean 'sky'"):
+        gym.make("Me/WeatherTool-v0", skye="x")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- name: weather\n  run: ./weather.py:today\n", "'weather' stands here and in more.yaml; keep one"),
+        ("- name: a b\n  run: ./weather.py:today\n", "more.yaml:1:9: key 'name' must be text that matches"),
+        ("- name: x\n  run: ./weather.py:today\n- name: X\n  run: ./weather.py:today\n", "keep one"),
+        ("- run: ./weather.py:today\n", "more.yaml:1:3: key 'name' is missing"),
+        (
+            "- name: x\n  description: D.\n  run: ./weather.py:tody\n",
+            "more.yaml:3:8: .* did you mean 'today'",
+        ),
+    ],
+)
+def test_a_mistake_in_a_list_of_tools_is_told_with_its_place(text: str, message: str, folder: Path) -> None:
+    (folder / "tools" / "more.yaml").write_text(text)
+    with pytest.raises(CatalogError, match=message):
+        register(folder, "Me")
