@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agent_r1_env import CallError, CallFault, ToolCall, UnknownName, formats
 from agent_r1_env.formats import Format, literals
 from agent_r1_env.formats.hermes import Hermes
-from agent_r1_env.formats.reading import is_cut, read_json
+from agent_r1_env.formats.jsontext import is_cut, read_json
 
 HERMES = formats.get("hermes")
 CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "a"}}\n</tool_call>'

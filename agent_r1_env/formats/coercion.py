@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_r1_env.formats import literals
-from agent_r1_env.formats.reading import read_json
+from agent_r1_env.formats.jsontext import read_json
 from agent_r1_env.schematree import SchemaFault, resolve
 
 _INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0+)?")

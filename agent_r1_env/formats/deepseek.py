@@ -15,7 +15,8 @@ from agent_r1_env.errors import look_up
 from agent_r1_env.formats.coercion import Schema, argument_schema, parameters_of, typed
 from agent_r1_env.formats.defusing import defuse
 from agent_r1_env.formats.format import Format, ToolSchema, Turn
-from agent_r1_env.formats.reading import ParsedReply, json_fault
+from agent_r1_env.formats.jsontext import json_fault
+from agent_r1_env.formats.reading import ParsedReply
 from agent_r1_env.formats.sections import MarkKind, SectionScanner
 from agent_r1_env.messages import CallFault, ToolCall
 

@@ -15,8 +15,9 @@ from typing import Any
 from agent_r1_env.errors import look_up
 from agent_r1_env.formats.coercion import argument_schema, parameters_of, takes_text, typed
 from agent_r1_env.formats.format import Format, ToolSchema, Turn
+from agent_r1_env.formats.jsontext import is_cut
 from agent_r1_env.formats.marked import Reader, is_cut_mark, written
-from agent_r1_env.formats.reading import ParsedReply, Scanner, is_cut
+from agent_r1_env.formats.reading import ParsedReply, Scanner
 from agent_r1_env.messages import CallFault, ToolCall
 
 

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from agent_r1_env.formats.coercion import parameters_of, typed_arguments, written
 from agent_r1_env.formats.defusing import defuse
 from agent_r1_env.formats.format import Format, ToolSchema, Turn
-from agent_r1_env.formats.reading import ParsedReply, is_cut, json_fault
+from agent_r1_env.formats.jsontext import is_cut, json_fault
+from agent_r1_env.formats.reading import ParsedReply
 from agent_r1_env.formats.tags import END, Fault, TagScanner
 from agent_r1_env.messages import CallFault, ToolCall
 

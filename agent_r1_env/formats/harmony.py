@@ -17,7 +17,8 @@ from typing import Any
 from agent_r1_env.formats.coercion import parameters_of, text_argument
 from agent_r1_env.formats.defusing import defuse
 from agent_r1_env.formats.format import Format, ToolSchema, Turn
-from agent_r1_env.formats.reading import ParsedReply, Scanner, is_cut, json_fault
+from agent_r1_env.formats.jsontext import is_cut, json_fault
+from agent_r1_env.formats.reading import ParsedReply, Scanner
 from agent_r1_env.formats.typescript import namespace
 from agent_r1_env.messages import CallFault, ToolCall
 

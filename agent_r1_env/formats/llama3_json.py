@@ -16,7 +16,8 @@ from typing import Any
 
 from agent_r1_env.formats.format import Format, ToolSchema, Turn
 from agent_r1_env.formats.functionary import FUNCTION_TAGS, FunctionScanner
-from agent_r1_env.formats.reading import ParsedReply, is_cut, json_fault, read_json
+from agent_r1_env.formats.jsontext import is_cut, json_fault, read_json
+from agent_r1_env.formats.reading import ParsedReply
 from agent_r1_env.messages import CallFault, ToolCall
 
 _TAG = "<|python_tag|>"

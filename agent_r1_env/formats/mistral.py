@@ -15,7 +15,8 @@ from typing import Any
 
 from agent_r1_env.errors import look_up
 from agent_r1_env.formats.format import Format, ToolSchema, Turn
-from agent_r1_env.formats.reading import ParsedReply, Scanner, is_cut, json_fault, read_json
+from agent_r1_env.formats.jsontext import is_cut, json_fault, read_json
+from agent_r1_env.formats.reading import ParsedReply, Scanner
 from agent_r1_env.messages import CallFault, ToolCall
 
 _CALLS, _ARGS, _CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"

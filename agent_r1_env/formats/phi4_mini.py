@@ -14,7 +14,8 @@ from typing import Any
 
 from agent_r1_env.formats.defusing import defuse
 from agent_r1_env.formats.format import Format, ToolSchema, Turn
-from agent_r1_env.formats.reading import MOST_CALLS, ParsedReply, Scanner, is_cut, json_fault
+from agent_r1_env.formats.jsontext import is_cut, json_fault
+from agent_r1_env.formats.reading import MOST_CALLS, ParsedReply, Scanner
 from agent_r1_env.messages import CallError, CallFault, ToolCall
 
 _WORD, _OPEN, _CLOSE = "functools", "<|tool_call|>", "<|/tool_call|>"

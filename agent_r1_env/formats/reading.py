@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any
 
 from agent_r1_env.formats import literals
 from agent_r1_env.formats.defusing import defuse
+from agent_r1_env.formats.jsontext import Uncounted, is_cut, read_json
 from agent_r1_env.messages import CallError, CallFault, ToolCall
 
 MOST_CALLS = 64
@@ -20,8 +21,6 @@ MOST_TAGS = 10_000
 
 _BLANK = re.compile(r"\s*")
 _WIDEST_INDENT = 64
-_CUT = re.compile(r"(?:n|nul?|tr?|tru|fa?|fals?|-|\.|[eE][+-]?|u[0-9a-fA-F]{0,3})?\s*\Z")
-"""What stands where reading failed if a word, a number or an escape was cut, or all that was to come."""
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n?")
 
 
@@ -331,49 +330,3 @@ def _rstrip(text: str, end: int) -> int:
         start = max(0, end - 256)
         end = start + len(text[start:end].rstrip())
     return end
-
-
-class Uncounted(str):
-    """A text whose lines are not counted; each error of the JSON decoder counts all that stand before it."""
-
-    __slots__ = ()
-
-    def count(self, *_: Any) -> int:
-        return 0
-
-    def rindex(self, *_: Any) -> int:
-        return 0
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
-def read_json(text: str, start: int) -> tuple[Any, int]:
-    """One JSON value beginning at ``start``, and the index just after it.
-
-    Raises:
-        ValueError: no JSON value stands there, or it is too deep or too large to be read.
-    """
-    try:
-        return _decoder.raw_decode(text, start)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def json_fault(error: ValueError, start: int) -> str:
-    """What is wrong with a JSON text, in words that do not depend on what stood before it."""
-    if isinstance(error, json.JSONDecodeError):
-        fault = (error.msg[0].lower() + error.msg[1:]).removesuffix(" at")
-        return f"{fault} at character {error.pos - start + 1}"
-    return str(error)
-
-
-def is_cut(error: ValueError, text: str) -> bool:
-    """Whether a value could not be read because the text ends before it does."""
-    if not isinstance(error, json.JSONDecodeError):
-        return isinstance(error, literals.CutOff)
-    return error.msg.startswith("Unterminated string") or _CUT.match(text, error.pos) is not None

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
-from agent_r1_env.formats.reading import Scanner, json_fault
+from agent_r1_env.formats.jsontext import json_fault
+from agent_r1_env.formats.reading import Scanner
 from agent_r1_env.messages import CallFault
 
 MarkKind = Literal["section", "call", "inner", "call_end", "section_end"]

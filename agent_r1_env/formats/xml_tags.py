@@ -17,7 +17,8 @@ from agent_r1_env.errors import unknown_name
 from agent_r1_env.formats.coercion import parameters_of, text_argument
 from agent_r1_env.formats.defusing import defuse
 from agent_r1_env.formats.format import Format, ToolSchema, Turn
-from agent_r1_env.formats.reading import MOST_CALLS, ParsedReply, Scanner, is_cut, json_fault
+from agent_r1_env.formats.jsontext import is_cut, json_fault
+from agent_r1_env.formats.reading import MOST_CALLS, ParsedReply, Scanner
 from agent_r1_env.messages import CallFault, ToolCall
 
 _NAME = "[A-Za-z0-9_.-]{1,64}"
