@@ -79,7 +79,7 @@ def _show(failure: BaseException) -> None:
         import traceback
 
         for name, code in _SOURCES.items():
-            lines = [f"{line}\n" for line in code.splitlines()]
+            lines = [f"{line}\n" for line in code.replace("\r\n", "\n").split("\n")]
             linecache.cache[name] = (len(code), None, lines, name)
         told = traceback.TracebackException(type(failure), failure, failure.__traceback__, compact=True)
         _cut(told)
