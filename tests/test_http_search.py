@@ -115,9 +115,7 @@ def found(tool: Tool, *queries: str) -> list[ToolResult]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize(
-    "query", ["Oslo", "capital", "Norway fjord", "zebra", "", "\U0001f642", "oslo " * 300]
-)
+@pytest.mark.parametrize("query", ["Oslo", "capital", "Norway fjord", "zebra", "", "\U0001f642"])
 def test_results_are_shown_as_those_of_search(
     tool: Callable[..., Tool], server: SearchServer, index: Index, protocol: str, query: str
 ) -> None:
@@ -151,7 +149,7 @@ def test_each_protocol_has_its_path_and_body(
 
 def test_an_address_with_a_path_is_taken_as_it_is(tool: Callable[..., Tool], scripted: Scripted) -> None:
     found(tool(scripted, url=f"{url(scripted)}/my/search?corpus={{x}}"), "rome")
-    assert scripted.asked[0][0] == "/my/search?corpus=%7Bx%7D"
+    assert scripted.asked[0][0] == "/my/search?corpus={x}"
 
 
 R1_TEXT = '"Rome"\nThe capital of Italy.'
