@@ -50,6 +50,7 @@ def as_json(value: Any) -> Any:
 
 
 def nullable(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """``schema``, which also lets null through."""
     kinds = as_list(schema.get("type", []))
     if not schema or "null" in kinds or {"type": "null"} in schema.get("anyOf", ()):
         return dict(schema)

@@ -15,7 +15,7 @@ from agent_r1_env.errors import ArgumentError
 from agent_r1_env.limits import Caching, Gate, Rate, Retries, gate
 from agent_r1_env.messages import ToolResult
 from agent_r1_env.parameters import check_parameters
-from agent_r1_env.signature import converters_of, describe, description_of, hidden_of
+from agent_r1_env.signature import compare, converters_of, describe, description_of, hidden_of
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 Reward = float | Mapping[str, float] | Callable[[ToolResult], float]
@@ -228,19 +228,21 @@ def tool(
         options: other attributes of ``Tool``.
 
     Raises:
-        SignatureFault: an argument has no annotation, or one that JSON cannot express.
+        SignatureFault: an argument has no annotation, or one that JSON cannot express; or the function
+            doesn't fit the given ``parameters``.
     """
 
     def make(function: Callable[..., Any]) -> Tool:
+        given, hidden = options.get("secrets", ()), hidden_of(function, parameters)
+        if parameters is not None:
+            compare(function, parameters, given=[*given, *hidden])
         return Tool(
             name=name or function.__name__,
             description=description_of(function) if description is None else description,
-            parameters=describe(function, given=options.get("secrets", ()))
-            if parameters is None
-            else parameters,
+            parameters=describe(function, given=given) if parameters is None else parameters,
             run=function,
-            converters=converters_of(function, given=options.get("secrets", ())),
-            hidden=hidden_of(function, parameters),
+            converters=converters_of(function, given=given),
+            hidden=hidden,
             **options,
         )
 

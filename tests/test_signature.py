@@ -224,3 +224,8 @@ def test_functions_that_fit_pass() -> None:
     compare(anything, schema(a={}, b={}), given=("c",))
     compare(Callable_.__call__, schema(["city"], city={}), method=True)
     compare(max, schema(a={}))  # a builtin that hides its signature
+
+
+def test_parameters_given_to_the_decorator_are_compared_too() -> None:
+    with pytest.raises(SignatureFault, match="lets a number through for 'query', which search annotates"):
+        tool(parameters=schema(["query"], query={"type": "number"}))(search)
