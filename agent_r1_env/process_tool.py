@@ -106,6 +106,8 @@ class ProcessCall:
             return ToolError(f"{name} was stopped: it wrote too much\n{_text(found.out)[:_TOLD]}")
         if found.ended == "processes":
             return ToolError(f"{name} was stopped: it ran too many processes and threads at once")
+        if found.ended == "memory":
+            return ToolError(f"{name} was stopped: its processes used too much memory")
         if found.ended != "ended":
             return ToolError(f"{name} could not be run: {found.detail or found.ended}")
         how = f"exited with status {found.status}"

@@ -34,10 +34,10 @@ _PIECE = 1 << 16
 _PATIENCE = 10.0
 """Seconds that killing everything may take; milliseconds are usual."""
 
-Ended = Literal["ended", "output", "time", "processes", "stopped", "refused", "lost"]
-"""Why a command ended: by itself, for one of three limits, at our wish, because the machine cannot confine it
+Ended = Literal["ended", "output", "time", "processes", "memory", "stopped", "refused", "lost"]
+"""Why a command ended: by itself, for one of four limits, at our wish, because the machine cannot confine it
 as asked, or because its supervisor was killed."""
-_REPORTED: tuple[Ended, ...] = ("ended", "processes", "stopped", "refused")
+_REPORTED: tuple[Ended, ...] = ("ended", "processes", "memory", "stopped", "refused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ class Bounds:
 
     Attributes:
         output_bytes: of standard output and error together; what is longer ends the command.
-        memory_mb: address space of each of its processes.
+        memory_mb: address space of each of its processes; and memory in use by all together, which is looked
+            at as often as the processes are counted.
         cpu_seconds: of each of its processes.
         file_mb: size of each file that it writes.
         processes: processes and threads at one time, itself included. Counted every 20 ms (100 ms where
@@ -193,6 +194,7 @@ class Child:
                 "command": [*confinement.prefix, *command],
                 "limits": bounds.limits(),
                 "processes": bounds.processes,
+                "memory": bounds.memory_mb and bounds.memory_mb << 20,
                 "size": (bounds.file_mb or 64) << 20,
                 "counting": not talking,
                 "confined": confinement.confined,

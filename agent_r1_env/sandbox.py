@@ -6,7 +6,7 @@ what the code can not do                              process    process -  bwra
 outlive its call, in whatever child or session        yes        (1)        yes
 read the environment of the parent                    yes        no         yes
 see or signal processes other than its own            yes        no         yes
-use the network, not even loopback                    yes        no         yes
+reach the network, or this machine by loopback        yes        no         yes
 use more memory, CPU, files or output than allowed    yes (2)    yes (2)    yes (2)
 run more processes and threads than allowed           yes (3)    yes (3)    yes (3)
 write outside its own folder, which is in memory      yes        no         yes
@@ -20,10 +20,12 @@ reach services through sockets in /tmp or the like    no         no         yes
 privileges; it has to be allowed by ``network: true``. ``promises`` tells which one a machine has.
 
 1. All children die with the call unless the code kills its supervisor, which runs as the same user.
-2. Memory and CPU are limits of each process, so the whole call can take as many times as much as it may have
-   processes; files together may take ``file_mb`` (in ``process -`` it is the limit of each).
-3. Counted every 20 ms, so for a moment there can be more. In ``process -`` every 100 ms, and processes that
-   multiply without end may keep the machine busy for a while before they are all dead.
+2. No process can ask for more memory than ``memory_mb``, and all together can not use more for longer than it
+   takes to notice. CPU time is a limit of each process, so the whole call can take as many times as much as
+   it may have processes. Files together may take ``file_mb`` (at level ``bwrap`` in /tmp and in /dev/shm each;
+   in ``process -`` it is the limit of each file).
+3. Counted every 20 ms, as memory is, so for a moment there can be more. In ``process -`` every 100 ms, and
+   processes that multiply without end may keep the machine busy for a while before they are all dead.
 4. But for the system's programs (/usr), the Python installation, and folders that were named.
 
 No level guards against faults of the kernel. Python code in the same process can not be confined at all, with
@@ -82,7 +84,7 @@ class Sandbox:
 
     Attributes:
         level: "process" or "bwrap"; see the head of this module for what each promises.
-        memory_mb: address space of each process.
+        memory_mb: address space of each process, and memory in use by all of them.
         cpu_seconds: CPU time of each process.
         max_processes: processes and threads at one time.
         file_mb: size of the files.

@@ -83,7 +83,7 @@ def _watch(spec: Spec, command: int, control: int, report: int, bell: int) -> tu
     poll.register(control, select.POLLIN | select.POLLHUP)
     poll.register(bell, select.POLLIN)
     while True:
-        ready = dict(poll.poll(interval if counting and spec["processes"] else None))
+        ready = dict(poll.poll(interval if counting and (spec["processes"] or spec["memory"]) else None))
         if bell in ready:
             os.read(bell, 4096)
         status = _reap(command)
@@ -91,8 +91,8 @@ def _watch(spec: Spec, command: int, control: int, report: int, bell: int) -> tu
         if order in (b"", b"q"):
             return "stopped", 0
         counting = counting or order == b"c"
-        if counting and spec["processes"] and sum(map(_tasks, living())) - spec["more"] > spec["processes"]:
-            return "processes", 0
+        if counting and (excess := _excess(spec, living)):
+            return excess, 0
         if status is not None:
             return "ended", os.waitstatus_to_exitcode(status)
         if order == b"c":
@@ -102,6 +102,20 @@ def _watch(spec: Spec, command: int, control: int, report: int, bell: int) -> tu
             _end(living, kept)
         if order is not None:
             os.write(report, b"k")
+
+
+def _excess(spec: Spec, living: Living) -> str:
+    """What there is more of than allowed, in all processes together; "" if nothing."""
+    if not spec["processes"] and not spec["memory"]:
+        return ""
+    pids = living()
+    if spec["processes"] and sum(map(_tasks, pids)) - spec["more"] > spec["processes"]:
+        return "processes"
+    # Pages that processes share count once, which takes long to find out; so it is asked last.
+    memory = spec["memory"]
+    if memory and sum(map(_resident, pids)) > memory and sum(map(_proportional, pids)) > memory:
+        return "memory"
+    return ""
 
 
 def _become(spec: Spec) -> None:
@@ -240,6 +254,24 @@ def _tasks(pid: int) -> int:
     try:
         return os.stat(f"/proc/{pid}/task").st_nlink - 2
     except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def _resident(pid: int) -> int:
+    """Bytes of memory that a process has in use, with those that it shares."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def _proportional(pid: int) -> int:
+    """The same, but its part alone of what it shares."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            return next((int(line.split()[1]) << 10 for line in file if line.startswith(b"Pss:")), 0)
+    except OSError:
         return 0
 
 

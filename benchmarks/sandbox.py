@@ -3,8 +3,8 @@
     python benchmarks/sandbox.py [--calls 200] [--at-once 1 2 4]
 
 The python tool gives each call an interpreter of its own that was started before, in namespaces and with
-limits, and kills it with all that it started; what that costs is the ratio. The CPU time of this process and of
-all children that ended is shown as well, because it depends less on what else the machine does.
+limits, and kills it with all that it started; what that costs is the ratio. The CPU time of this process and
+of all children that ended is shown as well, because it depends less on what else the machine does.
 """
 
 from __future__ import annotations

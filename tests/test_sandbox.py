@@ -111,6 +111,31 @@ def test_memory_is_bounded(level: str) -> None:
 
 
 @levels
+def test_memory_of_all_processes_is_bounded(level: str) -> None:
+    code = """
+import os, time
+for i in range(8):
+    if os.fork() == 0: break
+held = bytearray(os.urandom(1 << 20) * 60)
+time.sleep(60)
+"""
+    assert attack(level, code, memory_mb=200).ended == "memory"
+
+
+@levels
+def test_memory_that_processes_share_counts_once(level: str) -> None:
+    code = """
+import os, time
+held = bytearray(os.urandom(1 << 20) * 80)
+for i in range(8):
+    if os.fork() == 0: time.sleep(0.3); os._exit(0)
+for i in range(8): os.wait()
+print('done')
+"""
+    assert attack(level, code, memory_mb=250).out == b"done\n"
+
+
+@levels
 def test_cpu_time_is_bounded(level: str) -> None:
     found = attack(level, "while True: pass", cpu_seconds=1)
     assert found.ended == "ended" and found.status == -signal.SIGXCPU

@@ -22,7 +22,7 @@ class Python:
 
     Args:
         level: "process" or "bwrap"; what each promises stands at the head of ``agent_r1_env.sandbox``.
-        memory_mb: address space of each process that the code runs.
+        memory_mb: address space of each process that the code runs, and memory in use by all of them.
         cpu_seconds: of each process; with ``persistent``, in the whole episode.
         max_processes: processes and threads at one time, the interpreter included.
         file_mb: what the files together may take, all gone after the call or episode.
@@ -110,6 +110,8 @@ class Python:
             return f"stopped: the output is longer than {self.max_output_chars} characters"
         if found.ended == "processes":
             return f"stopped: more than {box.max_processes} processes and threads at once"
+        if found.ended == "memory":
+            return f"stopped: more than {box.memory_mb} MB of memory in all processes"
         if found.ended != "ended":
             return f"the interpreter was lost {found.detail}".rstrip()
         if found.status == -signal.SIGXCPU:
