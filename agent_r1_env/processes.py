@@ -24,13 +24,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from agent_r1_env import workers
 
 SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 _OPEN_FILES = 256
 _PIECE = 1 << 16
+_FOLDER_MB = 64
+"""Size of a folder in memory for whom no limit of files was given."""
 _PATIENCE = 10.0
 """Seconds that killing everything may take; milliseconds are usual."""
 
@@ -166,60 +168,55 @@ class Child:
         Raises:
             OSError: the system gives no more processes or descriptors.
         """
-        self._after = after
         self.bounds = bounds
-        self._wrapped = bool(confinement.prefix)
         self.out, self.err, self._said, self._answers = bytearray(), bytearray(), bytearray(), bytearray()
         self.channel: socket.socket | None = None
+        self._out = self._err = self._report = self._control = -1
         self._why: Ended = "ended"
         self._ready = False
+        self._wrapped = bool(confinement.prefix)
+        self._after = after
+        self._lock = threading.Lock()
         self._unread = threading.Event()
         self._unread.set()
-        self._lock = threading.Lock()
+        spec = {
+            "folder": folder,
+            "command": [*confinement.prefix, *command],
+            "counting": not talking,
+            "no_ctype": "LC_CTYPE" not in env,
+            **_spec_of(bounds, confinement),
+        }
+        try:
+            self._supervisor = self._start(spec, env, given, talking)
+        except BaseException:
+            self._close()
+            raise
+
+    def _start(
+        self, spec: dict[str, Any], env: Mapping[str, str], given: bytes, talking: bool
+    ) -> subprocess.Popen[bytes]:
         with contextlib.ExitStack() as theirs:
-            pipes = [_pipe(theirs, writing=True), *(_pipe(theirs) for _ in range(2 if talking else 3))]
-            (control, self._control), (report, self._report), (out, self._out), *errs = pipes
-            err, self._err = errs[0] if errs else (out, -1)
+            spec["control"], self._control = _pipe(theirs, writing=True)
+            spec["report"], self._report = _pipe(theirs)
+            out, self._out = _pipe(theirs)
             if talking:
-                self.channel, theirs_in = socket.socketpair()
-                theirs.callback(theirs_in.close)
-                stdin = theirs_in.fileno()
+                self.channel, stdin = socket.socketpair()
+                theirs.callback(stdin.close)
+                self.channel.setblocking(False)
+                err = out
             else:
-                stdin = _memory(given)
-                theirs.callback(os.close, stdin)
-            spec = {
-                "control": control,
-                "report": report,
-                "folder": folder,
-                "command": [*confinement.prefix, *command],
-                "limits": bounds.limits(),
-                "processes": bounds.processes,
-                "memory": bounds.memory_mb and bounds.memory_mb << 20,
-                "size": (bounds.file_mb or 64) << 20,
-                "counting": not talking,
-                "confined": confinement.confined,
-                "namespaces": confinement.namespaces,
-                "network": confinement.network,
-                "readonly": confinement.readonly,
-                "more": confinement.more,
-                "no_ctype": "LC_CTYPE" not in env,
-            }
-            try:
-                self._supervisor = subprocess.Popen(
-                    [sys.executable, "-I", "-S", SUPERVISOR, marshal.dumps(spec).hex()],
-                    stdin=stdin,
-                    stdout=out,
-                    stderr=err,
-                    pass_fds=(control, report),
-                    env=dict(env),
-                    cwd="/",
-                    start_new_session=True,
-                )
-            except BaseException:
-                self._close()
-                raise
-        if self.channel is not None:
-            self.channel.setblocking(False)
+                stdin = theirs.enter_context(_memory(given))
+                err, self._err = _pipe(theirs)
+            return subprocess.Popen(
+                [sys.executable, "-I", "-S", SUPERVISOR, marshal.dumps(spec).hex()],
+                stdin=stdin,
+                stdout=out,
+                stderr=err,
+                pass_fds=(spec["control"], spec["report"]),
+                env=dict(env),
+                cwd="/",
+                start_new_session=True,
+            )
 
     async def collect(self, seconds: float | None) -> None:
         """Read until the end of the command and all that it started, or until it used up what it may."""
@@ -249,7 +246,9 @@ class Child:
             sending.cancel()
         if self._why != "ended" or self._said or not await self._order_and_wait(b"e", rest, seconds):
             return b""
-        _drain(self._out, self.out, self.bounds.output_bytes)
+        if not _drain(self._out, self.out, self.bounds.output_bytes):
+            self._why = "output"
+            return b""
         return bytes(self._answers)
 
     async def _order_and_wait(
@@ -266,9 +265,8 @@ class Child:
 
     def finished(self, seconds: float = 0.0) -> Finished:
         """What became of it; to be asked once it is destroyed."""
-        reason, status, detail = (*self._said.decode("utf-8", "replace").lstrip("k").split(" ", 2), "", "")[
-            :3
-        ]
+        said = self._said.decode("utf-8", "replace").lstrip("k").split(" ", 2)
+        reason, status, detail = (*said, "", "")[:3]
         out, err = bytes(self.out), bytes(self.err)
         if self._why != "ended":
             return Finished(self._why, 0, out, err, seconds)
@@ -295,9 +293,10 @@ class Child:
                 self._supervisor.wait()
             self._unread.wait(_PATIENCE)  # no number of a descriptor is free while somebody may read from it
             _drain(self._report, self._said, _PIECE)
+            _drain(self._out, self.out, self.bounds.output_bytes - len(self.err))
+            if self._err >= 0:
+                _drain(self._err, self.err, self.bounds.output_bytes - len(self.out))
             self._close()
-            if self._after is not None:
-                self._after()
 
     def forget(self) -> None:
         """Close what a fork copied of it, without harm to the one that the parent holds."""
@@ -314,7 +313,10 @@ class Child:
 
         def ready(descriptor: int) -> None:
             room = self.bounds.output_bytes - len(self.out) - len(self.err)
-            data = os.read(descriptor, _PIECE)
+            try:
+                data = os.read(descriptor, _PIECE)
+            except ConnectionResetError:  # a channel whose other end died with a request unread
+                data = b""
             sources[descriptor].extend(data[: max(0, room)] if descriptor in (self._out, self._err) else data)
             if not data:
                 loop.remove_reader(descriptor)
@@ -351,6 +353,8 @@ class Child:
         self._out = self._err = self._report = self._control = -1
         if self.channel is not None:
             self.channel.close()
+        if self._after is not None:
+            self._after()
 
 
 async def _send(channel: socket.socket, request: bytes) -> None:
@@ -358,11 +362,30 @@ async def _send(channel: socket.socket, request: bytes) -> None:
         await asyncio.get_running_loop().sock_sendall(channel, request)
 
 
-def _drain(descriptor: int, into: bytearray, limit: int) -> None:
-    """Read what is there already."""
+def _drain(descriptor: int, into: bytearray, limit: int) -> bool:
+    """Read what is there already, up to a limit; False if there was more."""
     with contextlib.suppress(BlockingIOError):
-        while len(into) < limit and (data := os.read(descriptor, _PIECE)):
-            into.extend(data[: limit - len(into)])
+        while data := os.read(descriptor, _PIECE):
+            into.extend(data)
+            if len(into) > limit:
+                del into[max(0, limit) :]
+                return False
+    return True
+
+
+def _spec_of(bounds: Bounds, confinement: Confinement) -> dict[str, Any]:
+    """What the supervisor has to know of them, as data that ``marshal`` can carry."""
+    return {
+        "limits": bounds.limits(),
+        "processes": bounds.processes,
+        "memory": bounds.memory_mb and bounds.memory_mb << 20,
+        "size": (bounds.file_mb or _FOLDER_MB) << 20,
+        "confined": confinement.confined,
+        "namespaces": confinement.namespaces,
+        "network": confinement.network,
+        "readonly": confinement.readonly,
+        "more": confinement.more,
+    }
 
 
 def _pipe(theirs: contextlib.ExitStack, *, writing: bool = False) -> tuple[int, int]:
@@ -374,13 +397,16 @@ def _pipe(theirs: contextlib.ExitStack, *, writing: bool = False) -> tuple[int, 
     return their, our
 
 
-def _memory(data: bytes) -> int:
+def _memory(data: bytes) -> BinaryIO:
     """A file in memory that holds ``data``, to be read from its beginning."""
-    descriptor = os.memfd_create("input")
-    with open(descriptor, "wb", closefd=False) as file:
+    file = open(os.memfd_create("input"), "w+b", buffering=0)  # noqa: SIM115 - whoever calls closes it
+    try:
         file.write(data)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def _same(value: Any) -> Any:

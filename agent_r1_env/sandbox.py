@@ -22,8 +22,8 @@ privileges; it has to be allowed by ``network: true``. ``promises`` tells which 
 1. All children die with the call unless the code kills its supervisor, which runs as the same user.
 2. No process can ask for more memory than ``memory_mb``, and all together can not use more for longer than it
    takes to notice. CPU time is a limit of each process, so the whole call can take as many times as much as
-   it may have processes. Files together may take ``file_mb`` (at level ``bwrap`` in /tmp and in /dev/shm each;
-   in ``process -`` it is the limit of each file).
+   it may have processes. Files together may take ``file_mb`` (at level ``bwrap`` in /tmp and in /dev/shm
+   each; in ``process -`` it is the limit of each file).
 3. Counted every 20 ms, as memory is, so for a moment there can be more. In ``process -`` every 100 ms, and
    processes that multiply without end may keep the machine busy for a while before they are all dead.
 4. But for the system's programs (/usr), the Python installation, and folders that were named.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -271,3 +272,23 @@ async def test_what_cannot_be_confined_is_refused_with_the_reason(tmp_path: Path
     child = functools.partial(Child, folder=str(tmp_path / "missing"), confinement=confinement)
     found = await run(child, ["true"], seconds=10, env=ENV)
     assert found.ended == "refused" and found.detail
+
+
+def test_a_start_that_fails_leaves_nothing_open(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = sorted(os.listdir("/proc/self/fd"))
+    gone: list[int] = []
+    for spare in range(1, 9):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, before)) + spare, hard))
+        try:
+            Child(["true"], folder=str(tmp_path), env=ENV, after=lambda: gone.append(1)).destroy()
+        except OSError:
+            continue
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert sorted(os.listdir("/proc/self/fd")) == before and len(gone) == 8
+
+
+async def test_what_was_written_last_is_read_when_it_is_killed(tmp_path: Path) -> None:
+    found = await shell("printf last; kill -9 $$", tmp_path)
+    assert (found.status, found.out) == (-9, b"last")

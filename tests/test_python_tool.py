@@ -369,3 +369,13 @@ def test_a_fork_of_the_parent_uses_interpreters_of_its_own() -> None:
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60
     )
     assert (done.stdout.split(), done.stderr) == (["1", "2", "3"], "")
+
+
+def test_output_near_the_limit_never_spills_into_the_next_call() -> None:
+    toolbox = box(persistent=True, max_output_chars=2000)
+    for size in (7_990, 8_000, 8_010, 20_000, 60_000):
+        toolbox.begin(Session())
+        first = toolbox.run([call(f"import os; os.write(1, b'x' * {size}); None")])[0]
+        assert first.content.count("x" * 2000) == 1, size
+        assert say(toolbox, "'next'").endswith("'next'") and "x" not in say(toolbox, "'again'")
+    toolbox.close()
