@@ -62,6 +62,7 @@ class Pool:
         self.size = min(os.cpu_count() or 1, 8) if size is None else size
         self._ready: list[Child] = []
         self._lock = threading.Lock()
+        self._starting = 0
         self._closed = False
         self.users = 0
 
@@ -71,21 +72,38 @@ class Pool:
         Raises:
             OSError: the system gives no more processes or descriptors.
         """
-        with self._lock:
-            child = self._ready.pop(0) if self._ready else None
+        child = self._pop()
+        while child is not None and not child.alive:  # whoever was short of memory killed it
+            child.destroy()
+            child = self._pop()
         workers.start(self.fill, {}, _same)
         return Interpreter(child or self._start())
 
+    def _pop(self) -> Child | None:
+        with self._lock:
+            return self._ready.pop(0) if self._ready else None
+
     def fill(self) -> None:
         """Start what is missing."""
-        while not self._closed and len(self._ready) < self.size:
-            child = self._start()
-            with self._lock:
-                if not self._closed and len(self._ready) < self.size:
-                    self._ready.append(child)
-                    continue
-            child.destroy()
-            return
+        while self._reserve():
+            child = None
+            try:
+                child = self._start()
+            finally:
+                with self._lock:
+                    self._starting -= 1
+                    kept = child is not None and not self._closed
+                    if child is not None and kept:
+                        self._ready.append(child)
+            if not kept:
+                child.destroy()
+
+    def _reserve(self) -> bool:
+        """Take on to start one, if one is missing that nobody else is about to start."""
+        with self._lock:
+            missing = not self._closed and len(self._ready) + self._starting < self.size
+            self._starting += missing
+            return missing
 
     def close(self) -> None:
         """End those that wait."""

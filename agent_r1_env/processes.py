@@ -200,12 +200,12 @@ class Child:
             spec["report"], self._report = _pipe(theirs)
             out, self._out = _pipe(theirs)
             if talking:
-                self.channel, stdin = socket.socketpair()
-                theirs.callback(stdin.close)
+                self.channel, other = socket.socketpair()
+                theirs.callback(other.close)
                 self.channel.setblocking(False)
-                err = out
+                stdin, err = other.fileno(), out
             else:
-                stdin = theirs.enter_context(_memory(given))
+                stdin = theirs.enter_context(_memory(given)).fileno()
                 err, self._err = _pipe(theirs)
             return subprocess.Popen(
                 [sys.executable, "-I", "-S", SUPERVISOR, marshal.dumps(spec).hex()],
@@ -275,6 +275,11 @@ class Child:
         if code > 128 and self._wrapped:  # how bubblewrap tells of a signal
             code = 128 - code
         return Finished(ended, code, out, err, seconds, detail)
+
+    @property
+    def alive(self) -> bool:
+        """Whether its supervisor is."""
+        return self._supervisor.poll() is None
 
     async def destroy_async(self) -> None:
         """``destroy`` without blocking the event loop, and to its end even if this is cancelled."""

@@ -18,7 +18,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import agent_r1_env  # noqa: F401 - registers the environments
-from agent_r1_env import sandbox
+from agent_r1_env import interpreters, sandbox
 from agent_r1_env.catalog import Catalog, load_tool
 from agent_r1_env.errors import CatalogError
 from agent_r1_env.messages import FailureKind, ToolCall, ToolResult
@@ -378,4 +378,16 @@ def test_output_near_the_limit_never_spills_into_the_next_call() -> None:
         first = toolbox.run([call(f"import os; os.write(1, b'x' * {size}); None")])[0]
         assert first.content.count("x" * 2000) == 1, size
         assert say(toolbox, "'next'").endswith("'next'") and "x" not in say(toolbox, "'again'")
+    toolbox.close()
+
+
+def test_an_interpreter_that_died_while_it_waited_is_not_used() -> None:
+    toolbox = box()
+    say(toolbox, "1")
+    (pool,) = [each for each in interpreters._POOLS.values() if each.users]
+    pool.fill()
+    for child in pool._ready:
+        child._supervisor.kill()
+        child._supervisor.wait()
+    assert say(toolbox, "2") == "2"
     toolbox.close()
