@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from agent_r1_env import doctor
+from agent_r1_env import doctor, sandbox
 from agent_r1_env.doctor import Check, diagnose, ready, render
 from agent_r1_env.installed import Machine, satisfies
 
@@ -228,3 +228,17 @@ def test_nothing_heavy_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_each_sandbox_is_tried_and_told_with_what_to_do() -> None:
+    checks = doctor.sandboxes()
+    assert [check.name for check in checks] == ["sandbox process", "sandbox bwrap"]
+    for check in checks:
+        assert (check.found == "yes") == (check.status == "ok") == (not check.text)
+        assert not check.training and check.status in ("ok", "note")  # environments work without
+
+
+def test_a_missing_bubblewrap_is_a_line_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = f"bubblewrap is not installed; run: {sandbox.INSTALL}"
+    monkeypatch.setattr(sandbox, "unavailable", lambda level, network=False: reason)
+    assert [check.run for check in doctor.sandboxes()] == [(sandbox.INSTALL,)] * 2
