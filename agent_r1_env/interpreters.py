@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 from agent_r1_env import workers
-from agent_r1_env.processes import Child, Finished
+from agent_r1_env.bounds import Finished
+from agent_r1_env.processes import Child
 from agent_r1_env.sandbox import Sandbox
 
 SNIPPET = str(Path(__file__).with_name("snippet.py"))

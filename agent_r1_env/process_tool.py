@@ -20,9 +20,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from agent_r1_env.bounds import Bounds, Finished
 from agent_r1_env.entry import Entry
 from agent_r1_env.errors import AgentR1Error, ToolError, TransientError
-from agent_r1_env.processes import Bounds, Child, Finished, run
+from agent_r1_env.processes import Child, run
 from agent_r1_env.sandbox import Sandbox
 from agent_r1_env.toollimits import filled_secrets, secrets_of
 

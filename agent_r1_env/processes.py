@@ -22,93 +22,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from agent_r1_env import workers
+from agent_r1_env.bounds import FREE, USUAL, Bounds, Confinement, Ended, Finished
 
 SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
-_OPEN_FILES = 256
 _PIECE = 1 << 16
 _FOLDER_MB = 64
-"""Size of a folder in memory for whom no limit of files was given."""
+"""Size of the private folder in memory, where no limit of files was given."""
 _PATIENCE = 10.0
 """Seconds that killing everything may take; milliseconds are usual."""
-
-Ended = Literal["ended", "output", "time", "processes", "memory", "stopped", "refused", "lost"]
-"""Why a command ended: by itself, for one of four limits, at our wish, because the machine cannot confine it
-as asked, or because its supervisor was killed."""
 _REPORTED: tuple[Ended, ...] = ("ended", "processes", "memory", "stopped", "refused")
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a command may use; None is no limit.
-
-    Attributes:
-        output_bytes: of standard output and error together; what is longer ends the command.
-        memory_mb: address space of each of its processes; and memory in use by all together, which is looked
-            at as often as the processes are counted.
-        cpu_seconds: of each of its processes.
-        file_mb: size of each file that it writes.
-        processes: processes and threads at one time, itself included. Counted every 20 ms (100 ms where
-            there is no PID namespace); more of them end the command.
-    """
-
-    output_bytes: int = 1 << 20
-    memory_mb: int | None = None
-    cpu_seconds: int | None = None
-    file_mb: int | None = None
-    processes: int | None = None
-
-    def limits(self) -> list[tuple[str, int]]:
-        """For ``setrlimit``."""
-        asked = {
-            "RLIMIT_AS": self.memory_mb and self.memory_mb << 20,
-            "RLIMIT_CPU": self.cpu_seconds,
-            "RLIMIT_FSIZE": self.file_mb and self.file_mb << 20,
-            "RLIMIT_NOFILE": _OPEN_FILES,
-            "RLIMIT_CORE": 0,
-        }
-        return [(name, value) for name, value in asked.items() if value is not None]
-
-
-@dataclass(frozen=True, slots=True)
-class Confinement:
-    """What a command is shut off from.
-
-    Attributes:
-        confined: no privileges, not even those of programs that give some.
-        namespaces: PIDs, mounts, IPC and users of its own, with a /proc that shows its own processes alone.
-        network: whether it keeps the network, where it has namespaces.
-        readonly: with namespaces, the file system can only be read, but for the folder it runs in, which is
-            an empty one in memory.
-        prefix: words that stand before the command, of a program that confines it further.
-        more: processes that belong to ``prefix`` and do not count.
-    """
-
-    confined: bool = False
-    namespaces: bool = False
-    network: bool = True
-    readonly: bool = False
-    prefix: tuple[str, ...] = ()
-    more: int = 0
-
-
-FREE = Confinement()
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """How a command ended and what it wrote; ``status`` is negative for a signal, and means "ended" alone."""
-
-    ended: Ended
-    status: int = 0
-    out: bytes = b""
-    err: bytes = b""
-    seconds: float = 0.0
-    detail: str = ""
+"""What the supervisor says itself."""
 
 
 async def run(
@@ -152,7 +79,7 @@ class Child:
         folder: str,
         env: Mapping[str, str],
         given: bytes = b"",
-        bounds: Bounds = Bounds(),
+        bounds: Bounds = USUAL,
         confinement: Confinement = FREE,
         talking: bool = False,
         after: Callable[[], object] | None = None,

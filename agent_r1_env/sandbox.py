@@ -48,8 +48,9 @@ from pathlib import Path
 from typing import Any
 
 from agent_r1_env import workers
+from agent_r1_env.bounds import Bounds, Confinement, Finished
 from agent_r1_env.errors import AgentR1Error, unknown_name
-from agent_r1_env.processes import Bounds, Child, Confinement, Finished, run
+from agent_r1_env.processes import Child, run
 
 LEVELS = ("process", "bwrap")
 INSTALL = "pip install 'agent-r1-env[sandbox]'"

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from agent_r1_env import sandbox
-from agent_r1_env.processes import FREE, Bounds, Child, Confinement, Finished, run
+from agent_r1_env.bounds import FREE, Bounds, Confinement, Finished
+from agent_r1_env.processes import Child, run
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 APART = Confinement(confined=True, namespaces=True, network=False, readonly=True)
@@ -244,7 +245,7 @@ def test_all_is_dead_when_the_parent_is_killed(tmp_path: Path, confinement: Conf
     n = mark()
     code = (
         "import asyncio\n"
-        "from agent_r1_env.processes import *\n"
+        "from agent_r1_env.bounds import Confinement\nfrom agent_r1_env.processes import Child, run\n"
         f"options = dict(folder={str(tmp_path)!r}, confinement={confinement!r})\n"
         "make = lambda command, **more: Child(command, **options, **more)\n"
         f"command = ['sh', '-c', 'setsid sleep {n} & echo; sleep {n}']\n"

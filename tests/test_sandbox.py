@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from agent_r1_env import sandbox
+from agent_r1_env.bounds import Bounds, Finished
 from agent_r1_env.errors import UnknownName
-from agent_r1_env.processes import Bounds, Finished
 from agent_r1_env.sandbox import LEVELS, Sandbox, SandboxUnavailable
 
 levels = pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import asyncio
 import signal
 
 from agent_r1_env import interpreters
+from agent_r1_env.bounds import Finished
 from agent_r1_env.errors import ToolError
 from agent_r1_env.interpreters import Interpreter
-from agent_r1_env.processes import Finished
 from agent_r1_env.sandbox import Sandbox
 
 _BYTES_OF_A_CHARACTER = 4
