@@ -23,7 +23,7 @@ from agent_r1_env.mapped import Texts, write_texts
 from agent_r1_env.task import Paragraph, TaskSet
 
 Encode = Callable[[Sequence[str]], Any]
-"""Makes an array (texts, dimensions). It may have ``clamp(text)``, the beginning of a text that it can read."""
+"""Makes an array (texts, dimensions). It may have ``clamp(text)``: the beginning that it can read."""
 _BLOCK = 1 << 14
 _LONGEST_TOKEN = 128
 

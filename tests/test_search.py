@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given
@@ -235,6 +236,18 @@ def test_scores_are_those_of_bm25s(indexed: Any) -> None:
     for query in ("who is who", "oslo capital", "an english singer"):
         known = [word for word in words(query) if word in theirs.vocab_dict]
         assert indexed(corpus).scores(words(query)).tolist() == theirs.get_scores(known).tolist()
+
+
+def test_the_best_of_many_are_those_of_a_full_sort() -> None:
+    random = np.random.default_rng(0)
+    draws = random.zipf(1.3, (12_000, 4)) % 50  # so that many scores are equal
+    index = Index([Paragraph("", " ".join(f"w{number}" for number in draw)) for draw in draws])
+    for query in (["w1"], ["w1", "w2", "w3"], ["w49"], ["w7", "w7", "w1"], ["w0", "none"]):
+        scores = index.scores(query)
+        order = np.argsort(-scores, kind="stable")
+        for k in (1, 3, 100, 1000, 5000):
+            expected = [str(row) for row in order[:k] if scores[row] > 0]
+            assert [hit.id for hit in index.search(" ".join(query), k)] == expected
 
 
 def test_a_saved_index_answers_as_one_in_memory(search: Any, tmp_path: Path) -> None:
