@@ -144,7 +144,7 @@ class SentenceTransformer:
                 name, device=device, local_files_only=not download
             )
         except (OSError, ValueError) as error:
-            reason = (str(error).strip().splitlines() or [""])[0]
+            reason = (str(error).strip().splitlines() or [""])[0].rstrip(".")
             remedy = "" if download else "; download it first, or set download: true"
             raise DataError(f"cannot load the encoder {name!r}: {reason}{remedy}") from error
 

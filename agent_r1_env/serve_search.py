@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import time
 from collections.abc import Callable
 from http import HTTPStatus
@@ -67,6 +68,11 @@ class SearchServer(ThreadingHTTPServer):
         host, port = str(self.server_address[0]), self.server_address[1]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Tell of what went wrong, unless a client only went away."""
+        if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
     def find(self, queries: list[str], top_k: int) -> Found:
         """The hits for each query."""
         return [self.index.search(clamped(query)[0], top_k) for query in queries]
@@ -79,6 +85,10 @@ def run(corpus: str, *, index: str | None, host: str, port: int, top_k: int) -> 
         DataError: the corpus cannot be read.
         AgentR1Error: the address cannot be used.
     """
+    print(
+        f"opening {corpus}; the first time it is indexed, which takes a minute or two for a million",
+        file=sys.stderr,
+    )
     opened = Index.open(corpus, index)
     try:
         server = SearchServer(opened, host, port, top_k)
