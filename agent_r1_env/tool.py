@@ -65,8 +65,9 @@ class Tool:
         secrets: arguments of ``run`` that are filled in and never shown or recorded.
         converters: by argument, what makes the value that ``run`` expects of what JSON carries, such as a
             dataclass of an object; only where they differ.
-        begin: called at the beginning of each episode; what it returns takes the place of ``run``, and is
-            closed by its own ``close`` at the end.
+        begin: called at the first call of each episode, in its time; what it returns, a function or a
+            coroutine function as ``run`` is, takes the place of ``run``, and is closed by its own ``close``
+            at the end.
         version: of the tool's behaviour; part of the key of cached and recorded results.
         owner: what identifies the tool in this process. Tools of the same owner share limits and cache.
         accepts: what calls are checked with in place of ``parameters``, where these are somebody else's and

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from agent_r1_env import workers
+from agent_r1_env.begun import Begun, begun
 from agent_r1_env.errors import ArgumentError, nearest
 from agent_r1_env.messages import CallError, FailureKind, ToolCall, ToolResult
 from agent_r1_env.output import as_text
@@ -102,7 +103,7 @@ class Toolbox:
             if tool.max_result_tokens is not None and tokenizer is None:
                 raise ValueError(f"{tool.name} has max_result_tokens, so the environment needs a tokenizer")
             self.tools[tool.name] = tool
-        self._runs: dict[str, Callable[..., Any]] = {}
+        self._runs: dict[str, Begun] = {}
         self._closing: list[_Closing] = []
         self._closed = False
 
@@ -121,9 +122,8 @@ class Toolbox:
 
         A running event loop is not blocked: there, what is slow to close goes on beside the next episode.
         """
-        ending = [(self.tools[name], getattr(run, "close", None)) for name, run in self._runs.items()]
+        self._closing += [_Closing(self.tools[name], run.close) for name, run in self._runs.items()]
         self._runs = {}
-        self._closing += [_Closing(tool, close) for tool, close in ending if close is not None]
         wait = not _in_a_loop()
         self._closing = [each for each in self._closing if not each.ended(wait)]
 
@@ -185,7 +185,7 @@ class Toolbox:
             run = self._run_of(tool)
             filled = {**converted, **self._filled(tool)}
             return begin(Call(tool, call.id, run, arguments, filled, self.tokenizer))
-        except Exception as failure:  # a tool's begin() raised, or the system gives no more threads
+        except Exception as failure:  # the system gives no more threads
             text = f"{tool.name} could not be started: {failure}"
             return replace(refused(call.id, name, FailureKind.TOOL_ERROR, text), arguments=arguments)
 
@@ -205,7 +205,7 @@ class Toolbox:
         if tool.begin is None:
             return tool.run
         if tool.name not in self._runs:
-            self._runs[tool.name] = tool.begin()
+            self._runs[tool.name] = begun(tool.name, tool.begin, tool.run)
         return self._runs[tool.name]
 
     def _filled(self, tool: Tool) -> dict[str, Any]:

@@ -242,9 +242,14 @@ def _loop_of(function: Callable[..., Any]) -> _Loop:
 
 
 def _code(function: Callable[..., Any]) -> Any:
-    """What instances of a class, partials and bound methods of the same function have in common."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    """What instances of a class, partials, wrappers and methods of the same function have in common."""
+    while True:
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif (inner := getattr(function, "__wrapped__", None)) is not None:
+            function = inner
+        else:
+            break
     return getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", type(function))
 
 

@@ -17,7 +17,7 @@ from agent_r1_env.errors import ToolError
 from agent_r1_env.limits import Caching
 from agent_r1_env.messages import CallError, CallFault, ToolCall, ToolResult
 from agent_r1_env.tool import Tool, tool
-from agent_r1_env.toolbox import Toolbox
+from agent_r1_env.toolbox import Session, Toolbox
 
 Run = Callable[[Toolbox, Sequence[ToolCall | CallError]], list[ToolResult]]
 
@@ -533,3 +533,156 @@ async def test_a_cancelled_call_cleans_up_before_its_reply_is_over(way: str) -> 
         with pytest.raises(asyncio.CancelledError):
             await task
     assert cleaned.is_set()
+
+
+# -- what lives as long as an episode
+
+
+class Workbench:
+    """Made for each episode, slowly."""
+
+    def __init__(self, alive: list[Workbench], wait: float = 0.1) -> None:
+        time.sleep(wait)
+        self.alive, self.uses = alive, 0
+        alive.append(self)
+
+    def __call__(self) -> str:
+        self.uses += 1
+        return f"use {self.uses}"
+
+    def close(self) -> None:
+        self.alive.remove(self)
+
+
+class AsyncWorkbench(Workbench):
+    async def __call__(self) -> str:  # type: ignore[override]
+        await asyncio.sleep(0)
+        return super().__call__()
+
+
+def workshop(kind: type[Workbench], **options: Any) -> tuple[Tool, list[Workbench]]:
+    alive: list[Workbench] = []
+    run = kind.__call__
+    return Tool("bench", "", {"type": "object"}, run, begin=lambda: kind(alive), **options), alive
+
+
+@pytest.mark.parametrize("kind", [Workbench, AsyncWorkbench])
+@pytest.mark.parametrize("limits", [{}, {"concurrency": 4}])
+def test_what_an_episode_needs_is_made_once_and_closed_at_its_end(
+    run: Run, kind: type[Workbench], limits: dict[str, Any]
+) -> None:
+    bench, alive = workshop(kind, **limits)
+    toolbox = Toolbox([bench])
+    for _ in range(2):
+        toolbox.begin(Session())
+        results = run(toolbox, [call("bench")] * 3)
+        assert sorted(each.content for each in results) == ["use 1", "use 2", "use 3"]
+        assert run(toolbox, [call("bench")])[0].content == "use 4"
+        assert len(alive) == 1
+    toolbox.end()
+    assert not alive
+    toolbox.close()
+
+
+@pytest.mark.parametrize("kind", [Workbench, AsyncWorkbench])
+async def test_making_and_closing_it_leaves_the_loop_free(kind: type[Workbench]) -> None:
+    alive: list[Workbench] = []
+    gate = threading.Event()
+
+    class Stuck(kind):  # type: ignore[valid-type, misc]
+        def close(self) -> None:
+            gate.wait()
+            super().close()
+
+    bench = Tool("bench", "", {"type": "object"}, kind.__call__, begin=lambda: Stuck(alive))
+    boxes = [Toolbox([bench]) for _ in range(16)]
+    began = time.monotonic()
+    results = await asyncio.gather(*(box.run_async([call("bench")]) for box in boxes))
+    for box in boxes:
+        box.begin(Session())
+    assert time.monotonic() - began < 1.5  # one after the other would take 1.6 s for making them alone
+    assert {each.content for (each,) in results} == {"use 1"}
+    gate.set()
+    deadline = time.monotonic() + 5
+    while alive and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
+    assert not alive
+
+
+def test_coroutines_begin_in_the_order_of_their_calls_also_while_it_is_made(run: Run) -> None:
+    class Counter(AsyncWorkbench):
+        async def __call__(self, n: int) -> str:  # type: ignore[override]
+            self.uses += 1
+            return f"{n}: {self.uses}"
+
+    for wait in (0, 0.05):
+        bench = Tool(
+            "bench",
+            "",
+            {"type": "object", "additionalProperties": True},
+            Counter.__call__,
+            begin=lambda wait=wait: Counter([], wait),
+        )
+        results = run(Toolbox([bench]), [call("bench", n=n) for n in range(40)])
+        assert [each.content for each in results] == [f"{n}: {n + 1}" for n in range(40)]
+
+
+def test_what_cannot_be_made_is_a_result_and_tried_again(run: Run) -> None:
+    faults = [OSError("no room")]
+
+    def begin() -> Callable[[], str]:
+        if faults:
+            raise faults.pop()
+        return lambda: "made"
+
+    toolbox = Toolbox([Tool("bench", "", {"type": "object"}, lambda: "", begin=begin)])
+    first, second = (run(toolbox, [call("bench")])[0] for _ in range(2))
+    assert (first.error, first.content) == ("tool_error", "error: bench could not be started: no room")
+    assert second.content == "made"
+
+
+@pytest.mark.parametrize("kind", [Workbench, AsyncWorkbench])
+def test_what_is_made_too_late_is_closed_at_once(kind: type[Workbench]) -> None:
+    closed = threading.Event()
+
+    class Alive(list[Workbench]):
+        def remove(self, item: Workbench) -> None:
+            super().remove(item)
+            closed.set()
+
+    alive = Alive()
+    gate, making = threading.Event(), threading.Event()
+
+    def begin() -> Workbench:
+        making.set()
+        gate.wait()
+        return kind(alive, 0)
+
+    bench = Tool("bench", "", {"type": "object"}, kind.__call__, begin=begin, timeout=0.2)
+    toolbox = Toolbox([bench])
+    assert toolbox.run([call("bench")])[0].error == "timeout"
+    assert making.is_set()
+    toolbox.end()
+    gate.set()
+    assert closed.wait(5)
+    assert not alive
+
+
+def test_an_episode_without_calls_makes_nothing() -> None:
+    bench, alive = workshop(Workbench)
+    toolbox = Toolbox([bench])
+    toolbox.begin(Session())
+    toolbox.close()
+    assert not alive
+
+
+def test_closing_takes_no_longer_than_the_slowest(caplog: pytest.LogCaptureFixture) -> None:
+    gate = threading.Event()
+    stuck = [
+        Tool(f"t{n}", "", {"type": "object"}, lambda: None, timeout=0.3, close=gate.wait) for n in range(8)
+    ]
+    began = time.monotonic()
+    Toolbox(stuck).close()
+    assert time.monotonic() - began < 1.5  # one after the other would take 2.4 s
+    gate.set()
+    assert len(caplog.messages) == 8
