@@ -169,7 +169,7 @@ def _same(value: object) -> object:
 
 def _end_all() -> None:
     """End what waits; at the end of this process its loops and threads are no more."""
-    for pool in _POOLS.values():
+    for pool in list(_POOLS.values()):
         pool.close()
 
 

@@ -110,6 +110,7 @@ class Child:
             "folder": folder,
             "command": [*confinement.prefix, *command],
             "counting": not talking,
+            "root": os.geteuid() == 0,
             "no_ctype": "LC_CTYPE" not in env,
             **_spec_of(bounds, confinement),
         }

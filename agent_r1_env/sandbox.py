@@ -25,7 +25,7 @@ privileges; it has to be allowed by ``network: true``. ``promises`` tells which 
    it may have processes. Files together may take ``file_mb`` (at level ``bwrap`` in /tmp and in /dev/shm
    each; in ``process -`` it is the limit of each file).
 3. Counted every 20 ms, as memory is, so for a moment there can be more. In ``process -`` every 100 ms, and
-   processes that multiply without end may keep the machine busy for a while before they are all dead.
+   unless root runs it, what multiplies without end may keep the machine busy for a while before it is dead.
 4. But for the system's programs (/usr), the Python installation, and folders that were named.
 
 No level guards against faults of the kernel. Python code in the same process can not be confined at all, with

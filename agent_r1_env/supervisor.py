@@ -37,12 +37,14 @@ _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = (
 _NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
 _MOUNT_SETATTR, _ATTR_RDONLY, _AT_RECURSIVE = 442, 1, 0x8000
 _DEVICES = ("null", "zero", "full", "random", "urandom")
+_AT_A_TIME = 256
 _INSIDE = 1000
 """The user that root is inside of a user namespace: not root, so that running a program drops all rights."""
 
 
 def main(spec: Spec) -> None:
     control, report = spec["control"], spec["report"]
+    ahead = _get_ahead()
     try:
         if spec["namespaces"]:
             _enter(spec)
@@ -58,6 +60,8 @@ def main(spec: Spec) -> None:
     command = os.fork()
     if command == 0:
         try:
+            if ahead:
+                os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
             _become(spec)
         except OSError as failure:
             os.write(2, f"{spec['command'][0]}: {failure.strerror}\n".encode())
@@ -72,6 +76,15 @@ def main(spec: Spec) -> None:
         _reap_all()
     os.write(report, f"{reason} {status}".encode())
     os._exit(0)
+
+
+def _get_ahead() -> bool:
+    """Run before all that it watches, if root may: what multiplies without end would keep it waiting."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except OSError:
+        return False
+    return True
 
 
 def _watch(spec: Spec, command: int, control: int, report: int, bell: int) -> tuple[str, int]:
@@ -109,6 +122,8 @@ def _excess(spec: Spec, living: Living) -> str:
     if not spec["processes"] and not spec["memory"]:
         return ""
     pids = living()
+    if spec["processes"] and len(pids) - spec["more"] > spec["processes"]:
+        return "processes"
     if spec["processes"] and sum(map(_tasks, pids)) - spec["more"] > spec["processes"]:
         return "processes"
     # Pages that processes share count once, which takes long to find out; so it is asked last.
@@ -131,6 +146,10 @@ def _become(spec: Spec) -> None:
         # A second more until SIGKILL, for SIGXCPU may be ignored.
         soft_and_hard = (value, value + 1) if name == "RLIMIT_CPU" and value != hard else (value, value)
         resource.setrlimit(kind, soft_and_hard)
+    if spec["processes"] and spec["namespaces"] and not spec["root"] and _counts_by_namespace():
+        # Far more than is counted, so that it is told; but what multiplies without end is stopped by it.
+        most = 4 * (spec["processes"] + spec["more"]) + 16
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
     if spec["confined"]:
         _call("prctl", _NO_NEW_PRIVS, 1, 0, 0, 0)
         if not spec["namespaces"]:  # root without its powers, as far as that goes
@@ -142,6 +161,11 @@ def _become(spec: Spec) -> None:
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     os.execvp(spec["command"][0], spec["command"])
+
+
+def _counts_by_namespace() -> bool:
+    """Whether the kernel limits the processes of a user in each user namespace, not in the whole machine."""
+    return tuple(int(part) for part in os.uname().release.split(".")[:2]) >= (5, 14)
 
 
 def _enter(spec: Spec) -> None:
@@ -206,14 +230,18 @@ def _kill(pid: int, number: int) -> None:
 
 
 def _reap(command: int) -> int | None:
-    """Take leave of all that ended: the status of the command, if it is one of them."""
-    found = None
+    """Take leave of what ended, of some at a time: the status of the command, if it is one of them."""
     try:
-        while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
-            found = ended[1] if ended[0] == command else found
+        pid, status = os.waitpid(command, os.WNOHANG)
+        if pid:
+            return status
+        for _ in range(_AT_A_TIME):
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid in (0, command):
+                return status if pid else None
     except ChildProcessError:  # there is none left
         pass
-    return found
+    return None
 
 
 def _reap_all() -> None:

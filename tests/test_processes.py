@@ -201,7 +201,7 @@ async def test_as_many_processes_as_allowed_do_not(tmp_path: Path, confinement: 
 @pytest.mark.skipif(bool(sandbox.no_namespaces()), reason="no namespaces here")
 async def test_a_fork_bomb_is_ended(tmp_path: Path) -> None:
     n = mark()
-    found = await shell(f"b() {{ b | b & }}; b; sleep {n}", tmp_path, APART, processes=20)
+    found = await shell(f"b() {{ b | b & }}; b; sleep {n}", tmp_path, APART, processes=20, seconds=60)
     assert (found.ended, living(n)) == ("processes", [])
 
 
