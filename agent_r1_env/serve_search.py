@@ -26,6 +26,7 @@ MAX_BYTES = 4 << 20
 """Bytes of a request that are read."""
 MAX_QUERIES = 1024
 MAX_TOP_K = 1000
+_LARGE = 16 << 20
 _PASSED_OVER = 64 << 20
 _PATIENCE = 60
 """Seconds that a silent connection is kept."""
@@ -85,10 +86,8 @@ def run(corpus: str, *, index: str | None, host: str, port: int, top_k: int) -> 
         DataError: the corpus cannot be read.
         AgentR1Error: the address cannot be used.
     """
-    print(
-        f"opening {corpus}; the first time it is indexed, which takes a minute or two for a million",
-        file=sys.stderr,
-    )
+    if (file := Path(corpus)).is_file() and file.stat().st_size > _LARGE:
+        print(f"opening {corpus}, which may take minutes the first time", file=sys.stderr)
     opened = Index.open(corpus, index)
     try:
         server = SearchServer(opened, host, port, top_k)

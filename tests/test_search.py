@@ -24,6 +24,7 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_r1_env import mapped
 from agent_r1_env.bm25 import Index
 from agent_r1_env.corpus import read_paragraphs
 from agent_r1_env.errors import DataError
@@ -325,6 +326,16 @@ def test_a_deleted_index_is_built_again(tmp_path: Path) -> None:
     gc.collect()
     shutil.rmtree(folders(kept)[0])
     assert Index.open(file, kept).search("oslo", 1)[0].title == "Oslo"
+
+
+def test_words_whose_hashes_begin_alike_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = mapped._hash
+    monkeypatch.setattr(mapped, "_hash", lambda text: bytes(8) + whole(text)[8:])
+    index = Index.open(corpus_file(tmp_path, TEXTS), tmp_path / "kept")
+    assert [hit.title for hit in index.search("Beyoncé", 9)] == ["Beyoncé"]
+    assert index.search("zebra", 9) == []
 
 
 def test_a_damaged_index_is_named_with_the_remedy(tmp_path: Path) -> None:
