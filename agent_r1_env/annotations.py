@@ -52,6 +52,8 @@ class Reading:
 
 @dataclass(frozen=True)
 class _Field:
+    """One part of an object, as its class declares it."""
+
     annotation: Any
     required: bool = True
     default: Any = _MISSING
