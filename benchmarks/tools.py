@@ -104,7 +104,19 @@ def batches(episodes: int, repeats: int) -> list[tuple[str, float]]:
     ]
     instant_time = min(asyncio.run(batch([tool(instant)], episodes, ["t"] * CALLS)) for _ in range(repeats))
     gate.set()
+    bare = min(asyncio.run(_sleeping(episodes)) for _ in range(repeats))
+    found.insert(0, ("none: asyncio.sleep alone", bare))
     return [*found, ("function that returns at once", instant_time)]
+
+
+async def _sleeping(episodes: int) -> float:
+    async def sleep() -> None:
+        for _ in range(CALLS):
+            await asyncio.sleep(WAIT)
+
+    began = time.perf_counter()
+    await asyncio.gather(*(sleep() for _ in range(episodes)))
+    return time.perf_counter() - began
 
 
 def one_call(repeats: int) -> list[tuple[str, float, float]]:
@@ -154,9 +166,8 @@ def main() -> None:
     options = parser.parse_args()
     ideal = WAIT * CALLS
     *found, (_, overhead) = batches(options.episodes, options.repeats)
-    print(
-        f"{options.episodes} episodes, {CALLS} calls of {WAIT * 1000:g} ms each; the ideal is {ideal * 1000:g} ms."
-    )
+    calls = f"{CALLS} calls of {WAIT * 1000:g} ms"
+    print(f"{options.episodes} episodes at once with {calls} each; the ideal is {ideal * 1000:g} ms.")
     print(f"The same with a tool that returns at once takes {overhead * 1000:.1f} ms: the overhead.\n")
     print("| tool | ms | to the ideal | to the ideal and the overhead |")
     print("| --- | --- | --- | --- |")
