@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -180,7 +181,8 @@ def _told(entry: Entry) -> str:
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    return row["name"], row["backend"] or "-", row["environment"] or "-", row["description"]
+    sentence = re.split(r"(?<=[.:]) ", row["description"], maxsplit=1)[0]
+    return row["name"], row["backend"] or "-", row["environment"] or "-", sentence
 
 
 def _described(entry: Entry, namespace: str) -> Iterator[dict[str, Any]]:
