@@ -137,7 +137,7 @@ def compare(left: Quantity, right: Quantity) -> int:
         raise MathFault(f"{_described(left)} cannot be compared with {_described(right)}")
     a, b = left.number, right.number
     inexact = isinstance(a, float) or isinstance(b, float)
-    if inexact and math.isclose(as_float(a), as_float(b), rel_tol=1e-12, abs_tol=1e-300):
+    if inexact and abs(Fraction(a) - Fraction(b)) <= abs(Fraction(a)) / 10**12:
         return 0
     return (a > b) - (a < b)
 

@@ -63,6 +63,8 @@ from agent_r1_env.mathtokens import ExpressionFault
         ("sqrt(2)^2 == 2", "true"),
         ("1 km >= 1000 m", "true"),
         ("3 ≠ 3", "false"),
+        ("10^400 > pi", "true"),
+        ("pi < 10^-400", "false"),
     ],
 )
 def test_arithmetic_is_what_people_expect(expression: str, result: str) -> None:
@@ -242,6 +244,8 @@ def test_units_are_carried_and_converted(expression: str, result: str) -> None:
         ("999999999!", "at position 10: the result has more than 3,000 digits, which is too many"),
         ("comb(10^6, 10^5)", "at position 1: the result has more than 3,000 digits, which is too many"),
         ("exp(1000)", "at position 1: the result is too large"),
+        ("10^400 % exp(1)", "at position 8: the number is too large for a result that has to be rounded"),
+        ("10^400 * pi", "at position 8: the number is too large for a result that has to be rounded"),
         ("2^-20000", "at position 2: the result is too small"),
     ],
 )
@@ -331,6 +335,7 @@ PIECES = st.one_of(
 @settings(max_examples=400, deadline=None)
 @given(st.lists(PIECES, max_size=30).map("".join))
 @example("9^9^9^9^9^9")
+@example("1e300%exp(-700)")
 @example("((((" * 400)
 @example("-" * 1999)
 @example("2^" * 900 + "2")
