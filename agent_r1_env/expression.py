@@ -330,10 +330,9 @@ def _placed(position: int, act: Callable[..., _T], *values: Any) -> _T:
         return act(*values)
     except MathFault as fault:
         raise ExpressionFault(str(fault), position) from None
-    except OverflowError:  # a fraction beyond what a float holds met a float
-        raise ExpressionFault(
-            "the number is too large for a result that has to be rounded", position
-        ) from None
+    except ArithmeticError:  # a fraction beyond what a float holds met a float
+        text = "the numbers are too large or too small for a result that has to be rounded"
+        raise ExpressionFault(text, position) from None
 
 
 def _number(token: Token) -> Fraction:

@@ -163,7 +163,9 @@ def as_float(number: Number) -> float:
     try:
         return float(number)
     except OverflowError:
-        raise MathFault("the number is too large for a result that has to be rounded") from None
+        raise MathFault(
+            "the numbers are too large or too small for a result that has to be rounded"
+        ) from None
 
 
 def checked(number: Number) -> Number:
