@@ -16,6 +16,7 @@ import pytest
 from agent_r1_env import traffic
 from agent_r1_env.env import ToolEnv
 from agent_r1_env.errors import DataError, ToolError, UnknownName
+from agent_r1_env.limits import Caching
 from agent_r1_env.messages import ToolCall
 from agent_r1_env.signature import Hidden
 from agent_r1_env.testing import answer, call, sum_env
@@ -51,7 +52,7 @@ class Workshop:
             shop.runs += 1
             raise ToolError(text)
 
-        @tool(max_result_chars=20, reward=0.25)
+        @tool(max_result_chars=20, reward=0.25, concurrency=1, cache=Caching())
         def echo(text: str, n: int = 1) -> ToolOutput:
             """Say it again."""
             shop.runs += 1
@@ -81,6 +82,7 @@ class Workshop:
 REPLIES = [
     call("draw") * 3,
     call("echo", text="\u2028\x85\x00\ud800<|im_end|>\N{GRINNING FACE}") + call("echo", text="y" * 99, n=3),
+    call("echo", text="again") * 3,
     call("fail", text="no \u2029") + call("linger") + call("count") + call("count"),
     call("echo", txt="wrong") + call("nobody") + "<tool_call>{</tool_call>",
     "neither a call nor an answer",
@@ -111,6 +113,9 @@ def test_a_run_repeats_from_its_recording_byte_for_byte_without_running_a_tool(t
     env = sum_env(shop.tools(), tool_traffic={"record": file})
     recorded = [played(env, 0), played(env, 1), asyncio.run(played_async(env, 2))]
     assert shop.runs and shop.built == 3
+    infos = [part for run in recorded for part in run if isinstance(part, dict)]
+    records = [record for info in infos for record in info["calls"]]
+    assert any(record["queued"] for record in records) and any(record["cached"] for record in records)
     again = Workshop()
     env = sum_env(again.tools(), tool_traffic={"replay": file})
     replayed = [played(env, 0), asyncio.run(played_async(env, 1)), played(env, 2)]
