@@ -6,15 +6,12 @@ import functools
 import importlib
 import inspect
 import json
-import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_r1_env import workers
 from agent_r1_env.entry import Entry
 from agent_r1_env.errors import CatalogError, unknown_name
-from agent_r1_env.output import veiled
 from agent_r1_env.parameters import check_parameters, unknown_keywords
 from agent_r1_env.schematree import SchemaFault
 from agent_r1_env.signature import (
@@ -28,6 +25,7 @@ from agent_r1_env.signature import (
 )
 from agent_r1_env.tool import Tool
 from agent_r1_env.toollimits import LIMITS, filled_secrets, limits_of, secrets_of
+from agent_r1_env.toolobjects import SHARED, built, by_episode
 
 OVERRIDES = ("config", "description", *LIMITS)
 """The keys of a tool's file that whoever loads it may set anew; ``config`` is merged key by key."""
@@ -336,30 +334,18 @@ def _runner(entry: Entry, plan: _Plan, tasks: Any) -> dict[str, Any]:
         run = functools.partial(plan.target, **plan.config) if plan.config else plan.target
         return {"run": run, "secrets": secrets}
     given = {**plan.config, **{name: values[name] for name in plan.constructor}}
-    build = functools.partial(_built, entry, plan, _with_tasks(entry, plan, tasks, given))
+    build = functools.partial(built, entry, plan.target, _with_tasks(entry, plan, tasks, given))
     instance = entry.get("instance")
     if instance == "episode":
-        return {"run": plan.target.__call__, **_by_episode(build), "secrets": secrets}
+        return {"run": plan.target.__call__, **by_episode(build), "secrets": secrets}
     if instance == "shared":
         key = json.dumps([str(entry.path), entry.name, given], sort_keys=True, default=str)
         # The tasks are part of what is shared: environments over other tasks need another object.
         taken = (key, id(tasks) if "tasks" in signature_of(plan.target) else None)
-        close = functools.partial(_SHARED.give, taken)
-        return {"run": _SHARED.take(taken, build), "close": close, "secrets": secrets}
-    built = build()
-    return {"run": built, "close": getattr(built, "close", None), "secrets": secrets}
-
-
-def _by_episode(build: Callable[[], Callable[..., Any]]) -> dict[str, Any]:
-    """How objects of one episode each are begun. The first is built now, so that its faults show early."""
-    ready = [build()]
-
-    def close() -> None:
-        while ready:
-            if (ending := getattr(ready.pop(), "close", None)) is not None:
-                ending()
-
-    return {"begin": lambda: ready.pop() if ready else build(), "close": close}
+        close = functools.partial(SHARED.give, taken)
+        return {"run": SHARED.take(taken, build), "close": close, "secrets": secrets}
+    run = build()
+    return {"run": run, "close": getattr(run, "close", None), "secrets": secrets}
 
 
 def _with_tasks(entry: Entry, plan: _Plan, tasks: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -373,47 +359,3 @@ def _with_tasks(entry: Entry, plan: _Plan, tasks: Any, given: dict[str, Any]) ->
                 f"{plan.target.__name__} needs the tasks of an environment; none were given", "run"
             )
     return given
-
-
-def _built(entry: Entry, plan: _Plan, given: Mapping[str, Any]) -> Callable[..., Any]:
-    """An object of the class, set up."""
-    try:
-        built: Callable[..., Any] = plan.target(**given)
-        if (setup := getattr(built, "setup", None)) is not None:
-            outcome = workers.start(setup, {}, _as_it_is).result(entry.get("timeout"))
-            if outcome.failure is not None:
-                raise outcome.failure
-    except Exception as cause:
-        reason = f"building {plan.target.__name__} failed: {type(cause).__name__}: {cause}"
-        raise entry.error(veiled(reason, filled_secrets(entry).values()), "run") from cause
-    return built
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
-class _Shared:
-    """Objects that several environments use, each closed when nobody uses it any more."""
-
-    def __init__(self) -> None:
-        self._held: dict[Any, tuple[Callable[..., Any], int]] = {}
-        self._lock = threading.Lock()
-
-    def take(self, key: Any, build: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-        with self._lock:
-            held, users = self._held[key] if key in self._held else (build(), 0)
-            self._held[key] = held, users + 1
-            return held
-
-    def give(self, key: Any) -> None:
-        with self._lock:
-            held, users = self._held.pop(key)
-            if users > 1:
-                self._held[key] = held, users - 1
-                return
-        if (close := getattr(held, "close", None)) is not None:
-            close()
-
-
-_SHARED = _Shared()
