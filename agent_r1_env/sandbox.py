@@ -55,6 +55,7 @@ from agent_r1_env.processes import Child, run
 LEVELS = ("process", "bwrap")
 INSTALL = "pip install 'agent-r1-env[sandbox]'"
 _LOWEST_MEMORY = 64
+_PACKAGES = ("site-packages", "dist-packages")
 _HOME = "/tmp/home"
 """At level bwrap. Not /tmp itself, for Python may be installed below it."""
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -235,7 +236,10 @@ def _bwrap_words(size: int, network: bool, readable: Sequence[str]) -> tuple[str
     words += ["--proc", "/proc", "--dev", "/dev", "--size", str(size), "--tmpfs", "/dev/shm"]
     words += ["--remount-ro", "/dev", "--size", str(size), "--tmpfs", "/tmp", "--dir", _HOME]
     own = str(Path(__file__).parent)
-    for path in dict.fromkeys((sys.base_prefix, sys.prefix, sys.exec_prefix, own, *readable)):
+    # Packages may lie apart from the interpreter, where a .pth file leads to those of another one.
+    packages = [path for path in sys.path if os.path.basename(path) in _PACKAGES and os.path.isdir(path)]
+    prefixes = (sys.base_prefix, sys.prefix, sys.exec_prefix)
+    for path in dict.fromkeys((*prefixes, own, *packages, *readable)):
         if not path.startswith("/usr/"):
             words += ["--ro-bind", path, path]
     return (*words, "--remount-ro", "/", "--chdir", _HOME, "--")

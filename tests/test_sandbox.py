@@ -334,6 +334,17 @@ def test_numpy_works(level: str) -> None:
     assert attack(level, "import numpy as np; print(np.arange(3).sum())").out == b"3\n"
 
 
+@levels
+def test_packages_apart_from_the_interpreter_can_be_read(
+    level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "far.py").write_text("x = 1")
+    monkeypatch.setattr("sys.path", [*sys.path, str(tmp_path / "site-packages")])
+    code = f"print(open({str(tmp_path / 'site-packages' / 'far.py')!r}).read())"
+    assert attack(level, code).out == b"x = 1\n"
+
+
 def test_an_unknown_level_is_told_with_the_nearest() -> None:
     with pytest.raises(UnknownName, match="no sandbox level named 'bwarp'; did you mean 'bwrap'"):
         Sandbox(level="bwarp")
