@@ -13,7 +13,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import agent_r1_env
-from agent_r1_env import catalog
+from agent_r1_env import catalog, sandbox
 from agent_r1_env.catalog import Catalog, builtin_root, fold, load_tool, register
 from agent_r1_env.entry import read_entry
 from agent_r1_env.errors import CatalogError, UnknownName
@@ -367,6 +367,7 @@ OFFLINE = sorted(
     for env_id, spec in gym.registry.items()
     if str(spec.entry_point).endswith("make_tool_env")
     and not any(word in env_id for word in ("Http", "Dense"))  # they need a server or a model
+    and not ("PythonTool" in env_id and sandbox.unavailable("process"))
 )
 
 
