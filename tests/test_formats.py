@@ -283,3 +283,10 @@ def test_published_hermes_outputs_are_read_as_expected(shared_data):
             assert calls == [(call["name"], call["arguments"]) for call in row["expected"]], row["id"]
             checked += 1
     assert checked > 30
+
+
+def test_a_crowd_of_values_is_not_read_in_a_reply_of_megabytes():
+    (error,) = HERMES.parse("<tool_call>[" + "[1, 2], " * 300_000).errors
+    assert "too many values" in error.message
+    text = {"text": "a word, " * 20_000}
+    assert good(HERMES.render_call("write", text)) == [("write", text)]

@@ -12,6 +12,11 @@ _CUT = re.compile(r"(?:n|nul?|tr?|tru|fa?|fals?|-|\.|[eE][+-]?|u[0-9a-fA-F]{0,3}
 """What stands where reading failed if a word, a number or an escape was cut, or all that was to come."""
 
 
+_LONG, _CROWD = 2_000_000, 200_000
+"""Characters, and commas in them, beyond which nothing is read: Python's garbage collector looks at a million
+lists again and again, so that their time grows faster than their number."""
+
+
 class Uncounted(str):
     """A text whose lines are not counted; each error of the JSON decoder counts all that stand before it."""
 
@@ -37,6 +42,8 @@ def read_json(text: str, start: int) -> tuple[Any, int]:
     Raises:
         ValueError: no JSON value stands there, or it is too deep or too large to be read.
     """
+    if len(text) - start > _LONG and str.count(text, ",", start) > _CROWD:
+        raise ValueError("too many values follow to be read")
     try:
         return _decoder.raw_decode(text, start)
     except RecursionError:
