@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -110,6 +111,13 @@ class Format(ABC):
     def neutralise(self, text: str) -> str:
         """The text with everything in it broken by a space that could be taken for a turn or a call."""
         return defuse(text)
+
+
+def in_tools_tags(tools: Sequence[ToolSchema]) -> str:
+    """The tools as lines of JSON in ``<tools>``, as several families list them."""
+    lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    heading = "# Tools\n\nEach line inside <tools></tools> describes one function as JSON Schema:"
+    return f"{heading}\n<tools>\n{lines}\n</tools>"
 
 
 def _structured(turn: dict[str, Any], parsed: ParsedReply) -> dict[str, Any]:

@@ -7,13 +7,12 @@ a tag follows that may, and arguments that a value quotes are skipped whole.
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Sequence
 
 from agent_r1_env.formats.coercion import parameters_of, typed_arguments, written
 from agent_r1_env.formats.defusing import defuse
-from agent_r1_env.formats.format import Format, ToolSchema, Turn
+from agent_r1_env.formats.format import Format, ToolSchema, Turn, in_tools_tags
 from agent_r1_env.formats.jsontext import is_cut, json_fault
 from agent_r1_env.formats.reading import ParsedReply
 from agent_r1_env.formats.tags import END, Fault, TagScanner
@@ -61,10 +60,8 @@ class Glm4(Format):
 
     def render_tools(self, tools: Sequence[ToolSchema]) -> str:
         """The tools as lines of JSON in ``<tools>``."""
-        lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
         return (
-            "# Tools\n\nEach line inside <tools></tools> describes one function as JSON Schema:\n"
-            f"<tools>\n{lines}\n</tools>\n\n"
+            f"{in_tools_tags(tools)}\n\n"
             "To call a function, write its name and its arguments in this form:\n"
             f"{_EXAMPLE}\n\n"
             "Text is written as it is, every other value as JSON. Several calls are several blocks."

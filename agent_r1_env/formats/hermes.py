@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from agent_r1_env.formats.format import Format, ToolSchema, Turn
+from agent_r1_env.formats.format import Format, ToolSchema, Turn, in_tools_tags
 from agent_r1_env.formats.jsontext import is_cut, json_fault
 from agent_r1_env.formats.reading import MOST_CALLS, ParsedReply, Scanner
 from agent_r1_env.messages import CallError, CallFault, ToolCall
@@ -44,10 +44,8 @@ class Hermes(Format):
 
     def render_tools(self, tools: Sequence[ToolSchema]) -> str:
         """The tools as lines of JSON in ``<tools>``."""
-        lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
         return (
-            "# Tools\n\nEach line inside <tools></tools> describes one function as JSON Schema:\n"
-            f"<tools>\n{lines}\n</tools>\n\n"
+            f"{in_tools_tags(tools)}\n\n"
             "To call a function, write its name and arguments as JSON inside <tool_call></tool_call>:\n"
             f"{_EXAMPLE}"
         )

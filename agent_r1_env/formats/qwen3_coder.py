@@ -7,14 +7,13 @@ quotes is skipped whole. Only if that fails, it is read as one in which closing 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from agent_r1_env.formats.coercion import argument_schema, parameters_of, typed_arguments, written
 from agent_r1_env.formats.defusing import defuse
-from agent_r1_env.formats.format import Format, ToolSchema, Turn
+from agent_r1_env.formats.format import Format, ToolSchema, Turn, in_tools_tags
 from agent_r1_env.formats.reading import ParsedReply
 from agent_r1_env.formats.tags import END, Fault, TagScanner
 from agent_r1_env.messages import CallFault, ToolCall
@@ -61,10 +60,8 @@ class Qwen3Coder(Format):
 
     def render_tools(self, tools: Sequence[ToolSchema]) -> str:
         """The tools as lines of JSON in ``<tools>``."""
-        lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
         return (
-            "# Tools\n\nEach line inside <tools></tools> describes one function as JSON Schema:\n"
-            f"<tools>\n{lines}\n</tools>\n\n"
+            f"{in_tools_tags(tools)}\n\n"
             "To call a function, write its name and its parameters in this form, with nothing behind:\n"
             f"{_EXAMPLE}\n\n"
             "A value may run over several lines; objects and arrays are written as JSON. Every required "
