@@ -1,23 +1,13 @@
-"""Reward terms: what an episode came to, as named numbers.
-
-The scores of answers equal those of the official HotpotQA evaluation script, number for number.
-``exact_match`` is strict; an answer that merely contains the right one scores in ``sub_exact_match``.
-"""
+"""Reward terms: what an episode came to, as named numbers."""
 
 from __future__ import annotations
 
-import re
-import string
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from agent_r1_env.errors import look_up
+from agent_r1_env.scoring import exact_match, f1, sub_exact_match
 from agent_r1_env.task import Task
-
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_VERDICTS = frozenset({"yes", "no", "noanswer"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,49 +29,6 @@ class Outcome:
 
 
 Term = Callable[[Outcome], float]
-
-
-def normalize_answer(text: str) -> str:
-    """Lower case, without ASCII punctuation, articles and surplus white space.
-
-    So "3.5" equals "35"; typographic quotes and diacritics stay. That is the official rule.
-    """
-    bare = text.lower().translate(_NO_PUNCTUATION)
-    return " ".join(_ARTICLES.sub(" ", bare).split())
-
-
-def exact_match(prediction: str, golds: Sequence[str]) -> float:
-    """1.0 if the prediction equals one of the golds after normalisation, else 0.0."""
-    bare = normalize_answer(prediction)
-    return float(any(bare == normalize_answer(gold) for gold in golds))
-
-
-def sub_exact_match(prediction: str, golds: Sequence[str]) -> float:
-    """1.0 if one of the golds is part of the prediction after normalisation, else 0.0."""
-    bare = normalize_answer(prediction)
-    return float(any(normalize_answer(gold) in bare for gold in golds))
-
-
-def f1(prediction: str, golds: Sequence[str]) -> float:
-    """Harmonic mean of precision and recall over words, counted with repetition; the best gold counts."""
-    return max((overlap(prediction, gold)[0] for gold in golds), default=0.0)
-
-
-def overlap(prediction: str, gold: str) -> tuple[float, float, float]:
-    """F1, precision and recall over the words of one gold answer.
-
-    All three are 0 when nothing is left of a side, and when "yes", "no" or "noanswer" stands
-    against anything else: a verdict is right or wrong, never partly right.
-    """
-    left, right = normalize_answer(prediction), normalize_answer(gold)
-    if left != right and (left in _VERDICTS or right in _VERDICTS):
-        return 0.0, 0.0, 0.0
-    left_words, right_words = left.split(), right.split()
-    common = sum((Counter(left_words) & Counter(right_words)).values())
-    if common == 0:
-        return 0.0, 0.0, 0.0
-    precision, recall = common / len(left_words), common / len(right_words)
-    return 2 * precision * recall / (precision + recall), precision, recall
 
 
 def get(name: str) -> Term:

@@ -18,7 +18,7 @@ import agent_r1_env  # noqa: F401 - registers the environments
 from agent_r1_env.catalog import Catalog, load_tool
 from agent_r1_env.env import ToolEnv
 from agent_r1_env.errors import CatalogError
-from agent_r1_env.reward import exact_match
+from agent_r1_env.scoring import exact_match
 from agent_r1_env.task import Task, TaskSet
 from agent_r1_env.testing import call, sum_env, sums
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent_r1_env.errors import ToolError
-from agent_r1_env.reward import exact_match
+from agent_r1_env.scoring import exact_match
 from agent_r1_env.signature import Hidden
 from agent_r1_env.task import Task, TaskSet
 
