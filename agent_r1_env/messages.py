@@ -133,6 +133,7 @@ class ToolResult:
         cached: the result was taken from the cache.
         reward: what the tool says that this call is worth.
         answer: the final answer, if the call gave one; then the episode is over.
+        done: the call ended the task without an answer.
     """
 
     call_id: str
@@ -148,6 +149,7 @@ class ToolResult:
     cached: bool = False
     reward: float = 0.0
     answer: str | None = None
+    done: bool = False
 
 
 @dataclass(frozen=True, slots=True)

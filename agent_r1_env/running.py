@@ -51,6 +51,7 @@ class _Shown:
     text: str
     reward: float = 0.0
     answer: str | None = None
+    done: bool = False
 
 
 def _show(value: Any) -> _Shown:
@@ -58,7 +59,7 @@ def _show(value: Any) -> _Shown:
         answer = None if value.answer is None else as_text(value.answer)
         if not math.isfinite(worth := float(value.reward)):
             raise ValueError(f"the reward of a call must be finite, got {worth}")
-        return _Shown(as_text(value.content), worth, answer)
+        return _Shown(as_text(value.content), worth, answer, bool(value.done))
     return _Shown(as_text(value))
 
 
@@ -109,6 +110,7 @@ class Call:
                     *(self.arguments, 1),
                     reward=shown.reward,
                     answer=None if shown.answer is None else self._veiled(shown.answer),
+                    done=shown.done,
                 )
             )
         if not isinstance(failure, ToolError):

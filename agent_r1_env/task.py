@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, overload
@@ -34,20 +34,23 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One question.
+    """One question, or another thing to do.
 
     Attributes:
-        answers: every answer that counts as right; the first is the preferred one.
+        answers: every answer that counts as right, the preferred one first; none where the task is not a
+            question.
         supporting: (title, sentence number from 0) of the facts the answer rests on. Some of the
             public sets name sentences that their own paragraphs do not have; they stay as they are.
         kind: the data set's own class of the question, such as "bridge"; "" when it has none.
+        data: whatever else tools, reward terms and policies need to know; never shown to the model.
     """
 
     id: str
     question: str
-    answers: tuple[str, ...]
+    answers: tuple[str, ...] = ()
     supporting: tuple[tuple[str, int], ...] = ()
     kind: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 class TaskSet(Sequence[Task]):

@@ -29,11 +29,13 @@ class ToolOutput:
         content: what the model reads, as text or data.
         reward: what this call is worth, besides what the tool's ``reward`` says.
         answer: the final answer; it ends the episode.
+        done: the task is over, won or lost, without an answer; it ends the episode, too.
     """
 
     content: Any
     reward: float = 0.0
     answer: str | None = None
+    done: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,10 @@ from agent_r1_env.messages import FailureKind, ToolResult
 from agent_r1_env.tool import Tool
 from agent_r1_env.toolbox import Traffic
 
-_KEPT = ("content", "ok", "error", "seconds", "cut", "attempts", "queued", "cached", "reward", "answer")
+_KEPT = (
+    *("content", "ok", "error", "seconds", "cut", "attempts", "queued", "cached", "reward", "answer"),
+    "done",
+)
 _WAYS = ("record", "replay")
 
 
