@@ -6,16 +6,18 @@ import gzip
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
 from agent_r1_env.datafile import Row, json_place, read_rows
 from agent_r1_env.errors import DataError
-from agent_r1_env.task import Paragraph, context_paragraphs
+from agent_r1_env.task import Paragraph
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK = 1 << 20
+_SAMPLE = 10_000
 
 
 def read_paragraphs(path: str | Path) -> Iterator[Paragraph]:
@@ -41,6 +43,23 @@ def read_paragraphs(path: str | Path) -> Iterator[Paragraph]:
     yield from map(_paragraph, rows)
 
 
+def context_paragraphs(rows: Iterable[Row]) -> Iterator[Paragraph]:
+    """The paragraphs that questions bring, as often as they bring them.
+
+    Raises:
+        DataError: a row brings none, or in another form; names the file, row and key.
+    """
+    contexts = ((title, _sentences(row, texts)) for row in rows for title, texts in _context(row))
+    sample = list(islice(contexts, _SAMPLE))
+    rest = [sentence for _, sentences in sample for sentence in sentences[1:]]
+    # HotpotQA's later sentences bring their own space and 2WikiMultihopQA's do not. One sentence alone
+    # cannot tell (some are a lone "."), many can.
+    spaced = sum(sentence[:1].isspace() for sentence in rest)
+    joint = "" if 2 * spaced > len(rest) else " "
+    for title, sentences in chain(sample, contexts):
+        yield Paragraph(title, joint.join(sentences).strip())
+
+
 def digest(path: str | Path) -> str:
     """What two files have in common if and only if their bytes are equal.
 
@@ -63,6 +82,17 @@ def split_contents(contents: str, title: str = "") -> tuple[str, str]:
     if title:
         return title, rest if line_end and bare == title.strip() else contents
     return (bare, rest) if rest.strip() or (quoted and line_end) else ("", contents)
+
+
+def _context(row: Row) -> Iterator[tuple[str, Any]]:
+    row.get("context")
+    return row.pairs("context", "title", "sentences", list)
+
+
+def _sentences(row: Row, sentences: list[Any]) -> list[str]:
+    if not all(isinstance(sentence, str) for sentence in sentences):
+        raise row.error("expected the sentences of a paragraph to be texts", "context")
+    return sentences
 
 
 def _rows(file: Path) -> Iterator[Row]:

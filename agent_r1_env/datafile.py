@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,12 +37,15 @@ class Row:
         Raises:
             DataError: the row has none of them.
         """
-        for key in keys:
-            if self.data.get(key) is not None:
-                return key, self.data[key]
+        if (found := self.key_of(*keys)) is not None:
+            return found, self.data[found]
         guess = next((name for key in keys if (name := nearest(key, map(str, self.data)))), None)
         hint = f"; did you mean it by {guess!r}?" if guess and guess not in keys else ""
         raise self.error(f"the row has no {' or '.join(map(repr, keys))}{hint}", keys[0])
+
+    def key_of(self, *keys: str) -> str | None:
+        """The first of ``keys`` that the row has."""
+        return next((key for key in keys if self.data.get(key) is not None), None)
 
     def text(self, *keys: str) -> str:
         """The text under the first of ``keys`` that the row has.
@@ -58,6 +61,32 @@ class Row:
         if any("\ud800" <= character <= "\udfff" for character in value):
             raise self.error("the text holds half of a surrogate pair", key)
         return value
+
+    def pairs(self, key: str, left: str, right: str, kind: type) -> Iterator[tuple[str, Any]]:
+        """Pairs of a text and a ``kind``: ``[[left, right], ...]``, or one column for each of the two.
+
+        Raises:
+            DataError: what stands under ``key`` is neither; nothing there is no mistake.
+        """
+        value = self.data.get(key)
+        if value is None:
+            return
+        if (
+            isinstance(value, dict)
+            and isinstance(value.get(left), list)
+            and isinstance(value.get(right), list)
+        ):
+            if len(value[left]) != len(value[right]):
+                raise self.error(f"{left!r} and {right!r} differ in length", key)
+            value = list(zip(value[left], value[right], strict=True))
+        if not isinstance(value, list):
+            raise self.error(f"expected a list of [{left}, {right}] pairs, or a column of each", key)
+        for pair in value:
+            if not (isinstance(pair, list | tuple) and len(pair) == 2):
+                raise self.error(f"expected a pair [{left}, {right}], found {pair!r:.80}", key)
+            if not (isinstance(pair[0], str) and isinstance(pair[1], kind)):
+                raise self.error(f"expected a pair of text and {kind.__name__}, found {pair!r:.80}", key)
+            yield pair[0], pair[1]
 
 
 def read_rows(path: str | Path) -> list[Row]:

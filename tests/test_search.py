@@ -29,7 +29,8 @@ from agent_r1_env.bm25 import Index
 from agent_r1_env.corpus import read_paragraphs
 from agent_r1_env.errors import DataError
 from agent_r1_env.hits import Hit, words
-from agent_r1_env.task import Paragraph, Task, TaskSet, hotpotqa
+from agent_r1_env.questions import hotpotqa
+from agent_r1_env.task import Paragraph, Task, TaskSet
 
 MODULE = "search_tool_under_test"
 

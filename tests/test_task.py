@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from agent_r1_env import task as task_module
+from agent_r1_env import sources
+from agent_r1_env.corpus import read_paragraphs
 from agent_r1_env.datafile import read_rows
 from agent_r1_env.errors import DataError, MissingExtra, UnknownName
-from agent_r1_env.task import Paragraph, SyntheticDataWarning, Task, TaskSet, hotpotqa, read_corpus
+from agent_r1_env.questions import hotpotqa
+from agent_r1_env.task import Paragraph, SyntheticDataWarning, Task, TaskSet
 
 
 @pytest.fixture(autouse=True)
@@ -197,7 +199,7 @@ def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
 def test_a_corpus_mistake_names_its_row(tmp_path: Path) -> None:
     file = write(tmp_path / "c.jsonl", lines([{"title": "A", "text": "x"}, {"title": "B"}]))
     with pytest.raises(DataError, match="no 'text'") as caught:
-        read_corpus(file)
+        list(read_paragraphs(file))
     assert caught.value.row == 2
 
 
@@ -223,7 +225,7 @@ def test_the_embedded_set_warns_once_that_it_is_synthetic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "validation.json.gz").write_bytes(gzip.compress(json.dumps([official()]).encode()))
-    task_module._warn_synthetic.cache_clear()
+    sources._warn_synthetic.cache_clear()
     with pytest.warns(SyntheticDataWarning, match="synthetic.*source='hub'") as caught:
         tasks = hotpotqa(embedded=tmp_path)
     assert caught[0].filename == __file__
@@ -260,7 +262,7 @@ def test_the_hub_is_read_in_its_own_form(monkeypatch: pytest.MonkeyPatch) -> Non
     fake = types.ModuleType("datasets")
     fake.load_dataset = load_dataset  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "datasets", fake)
-    task_module._from_hub.cache_clear()
+    sources._from_hub.cache_clear()
     tasks = hotpotqa("train", source="hub")
     assert tasks[0] == EXPECTED
     assert asked == [("hotpotqa/hotpot_qa", "distractor", "train")]
@@ -270,7 +272,7 @@ def test_the_hub_is_read_in_its_own_form(monkeypatch: pytest.MonkeyPatch) -> Non
         raise ConnectionError("no route\nto host")
 
     fake.load_dataset = offline  # type: ignore[attr-defined]
-    task_module._from_hub.cache_clear()
+    sources._from_hub.cache_clear()
     with pytest.raises(DataError, match="cannot load hotpotqa/hotpot_qa .*ConnectionError: no route$"):
         hotpotqa("train", source="hub")
     monkeypatch.setitem(sys.modules, "datasets", None)
@@ -321,7 +323,7 @@ def test_real_files_load(shared_data: Path, file: str, tasks: int, paragraphs: i
 
 def test_real_paragraphs_equal_the_public_corpus(shared_data: Path) -> None:
     folder = shared_data / "hotpotqa"
-    corpus = {page.title: page.text for page in read_corpus(folder / "corpus.jsonl")}
+    corpus = {page.title: page.text for page in read_paragraphs(folder / "corpus.jsonl")}
     loaded = hotpotqa(data=folder / "hotpot_dev_distractor_sample.json")
     assert {page.title: page.text for page in loaded.corpus}.items() <= corpus.items()
 

@@ -1,0 +1,202 @@
+"""Where the rows of a data set come from: a file, an environment variable, the Hub, the embedded set."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from pathlib import Path
+
+from agent_r1_env.corpus import read_paragraphs
+from agent_r1_env.datafile import Row, read_rows
+from agent_r1_env.errors import DataError, missing_extra, unknown_name
+from agent_r1_env.task import Paragraph, SyntheticDataWarning, Task, TaskSet
+
+_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
+_CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """A data set on the Hugging Face Hub.
+
+    Attributes:
+        splits: names there, where they are not the same as here.
+    """
+
+    name: str
+    config: str | None = None
+    splits: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """How the rows of one public data set become tasks. Make it once: sets are shared by its identity.
+
+    Attributes:
+        name: for a person.
+        variable: the environment variable that names a file of it, or a folder of files.
+        files: by split, the names of its files without suffix that are looked for in a folder, the best
+            first; the name of the split itself comes before all. These are the splits that exist.
+        task: makes a task of a row. Its id is taken to tell rows apart; where the rows have none, make it
+            of ``row.number``.
+        paragraphs: of all rows, those to search, as often as they occur; None where rows bring none.
+        hub: where ``source="hub"`` finds it.
+    """
+
+    name: str
+    variable: str
+    files: Mapping[str, Sequence[str]]
+    task: Callable[[Row], Task]
+    paragraphs: Callable[[Iterable[Row]], Iterable[Paragraph]] | None = None
+    hub: Hub | None = None
+
+
+def load(
+    data_set: DataSet,
+    split: str = "validation",
+    *,
+    data: str | Path | None = None,
+    corpus: str | Path | None = None,
+    source: str | None = None,
+    embedded: str | Path | None = None,
+) -> TaskSet:
+    """The tasks of one split.
+
+    The first of these that is given is taken, and ``origin`` says which: ``data``; the environment
+    variable of the data set (a file, or a folder that holds one for each split); the Hugging Face Hub if
+    ``source="hub"``; the embedded synthetic set. ``source="embedded"`` passes over the variable. Nothing
+    is downloaded unless ``source="hub"``.
+
+    Args:
+        split: one of those that the data set has. A single file is taken whole for any of them.
+        data: a file of rows, as a JSON list or JSON lines; it may be gzipped.
+        corpus: a file of paragraphs, see ``agent_r1_env.corpus.read_paragraphs``. By default
+            ``corpus.jsonl`` or ``corpus.jsonl.gz`` beside the file, where a folder was given, else the
+            paragraphs that the rows bring.
+        embedded: the folder of the embedded set.
+
+    Returns:
+        A set that is shared by all callers of the process with equal arguments and unchanged files.
+
+    Raises:
+        DataError: a file is missing or wrong; names the file, row and key.
+        UnknownName: no such split or source.
+        MissingExtra: ``source="hub"`` without the package ``datasets``.
+    """
+    if split not in data_set.files:
+        raise unknown_name("split", split, data_set.files, data_set.name)
+    if source not in (None, "hub", "embedded"):
+        raise unknown_name("source", str(source), ("hub", "embedded"))
+    if data is not None and source is not None:
+        raise DataError(f"data={str(data)!r} and source={source!r} exclude each other; give one of them")
+    variable = os.environ.get(data_set.variable) if data is None and source is None else None
+    with _LOADING:
+        if data is not None:
+            return _from_file(data_set, split, stamp(data), _optional(corpus), f"the file {str(data)!r}")
+        if variable:
+            place = Path(variable).expanduser()
+            file, beside = _in_folder(data_set, split, place) if place.is_dir() else (place, None)
+            origin = f"the file {str(file)!r}, found through {data_set.variable}"
+            return _from_file(data_set, split, stamp(file), _optional(corpus or beside), origin)
+        if source == "hub":
+            return _from_hub(data_set, split, _optional(corpus))
+        if embedded is None:
+            raise DataError(f"no data was given: set data=, {data_set.variable} or source='hub'")
+        file, beside = _in_folder(data_set, split, Path(embedded))
+        origin = f"the embedded synthetic file {str(file)!r}"
+        tasks = _from_file(data_set, split, stamp(file), _optional(corpus or beside), origin, synthetic=True)
+        _warn_synthetic(data_set)
+        return tasks
+
+
+_LOADING = threading.Lock()  # lru_cache alone would let 64 threads parse the same file at once
+Stamp = tuple[str, int, int]
+
+
+def stamp(path: str | Path) -> Stamp:
+    """Path, size and time of change: a file that was edited is read again."""
+    file = Path(path).expanduser().absolute()
+    try:
+        state = file.stat()
+    except OSError:
+        return str(file), 0, 0
+    return str(file), state.st_size, state.st_mtime_ns
+
+
+def _optional(path: str | Path | None) -> Stamp | None:
+    return None if path is None else stamp(path)
+
+
+def _in_folder(data_set: DataSet, split: str, folder: Path) -> tuple[Path, Path | None]:
+    """The file of a split, and the corpus beside it."""
+    names = [stem + suffix for stem in (split, *data_set.files[split]) for suffix in _SUFFIXES]
+    file = next((folder / name for name in names if (folder / name).is_file()), None)
+    if file is None:
+        raise DataError(f"the folder of {data_set.name} holds none of {', '.join(names)}", file=folder)
+    return file, next((folder / name for name in _CORPUS if (folder / name).is_file()), None)
+
+
+@cache
+def _warn_synthetic(data_set: DataSet) -> None:
+    from_hub = ", or pass source='hub' to fetch them" if data_set.hub else ""
+    warnings.warn(
+        f"the questions of {data_set.name} are synthetic, made by a script; for real ones pass a file of "
+        f"them as data=, set {data_set.variable}{from_hub}",
+        SyntheticDataWarning,
+        stacklevel=4,
+    )
+
+
+@lru_cache(maxsize=8)
+def _from_file(
+    data_set: DataSet, split: str, data: Stamp, corpus: Stamp | None, origin: str, synthetic: bool = False
+) -> TaskSet:
+    return _task_set(data_set, read_rows(data[0]), split, corpus, origin, synthetic)
+
+
+@lru_cache(maxsize=2)
+def _from_hub(data_set: DataSet, split: str, corpus: Stamp | None) -> TaskSet:
+    if data_set.hub is None:
+        raise DataError(f"{data_set.name} is not on the Hugging Face Hub; give a file of it as data=")
+    hub = data_set.hub
+    try:
+        import datasets
+    except ImportError:
+        raise missing_extra("datasets", "hub") from None
+    there = hub.splits.get(split, split)
+    origin = f"{hub.name} ({', '.join(filter(None, (hub.config, there)))}) on the Hugging Face Hub"
+    try:
+        loaded = datasets.load_dataset(hub.name, hub.config, split=there)
+    except Exception as error:  # the Hub's client raises errors of four libraries when it is offline
+        reason = (str(error).splitlines() or [""])[0]
+        raise DataError(f"cannot load {origin}: {type(error).__name__}: {reason}") from error
+    rows = [Row(dict(row), hub.name, number) for number, row in enumerate(loaded, start=1)]
+    return _task_set(data_set, rows, split, corpus, origin, False)
+
+
+def _task_set(
+    data_set: DataSet, rows: Sequence[Row], split: str, corpus: Stamp | None, origin: str, synthetic: bool
+) -> TaskSet:
+    tasks: dict[str, Task] = {}
+    for row in rows:
+        task = data_set.task(row)
+        if task.id in tasks:
+            raise row.error(f"the id {task.id!r} belongs to an earlier row", row.key_of("_id", "id"))
+        tasks[task.id] = task
+    paragraphs: Iterable[Paragraph] = ()
+    if corpus is not None:
+        paragraphs = read_paragraphs(corpus[0])
+        origin += f", searching {corpus[0]!r}"
+    elif data_set.paragraphs is not None:
+        paragraphs = data_set.paragraphs(rows)
+    return TaskSet(
+        tasks.values(),
+        name=f"{data_set.name} {split}",
+        origin=origin,
+        synthetic=synthetic,
+        corpus=paragraphs,
+    )
