@@ -1,31 +1,20 @@
-"""The embedded question set is what its script makes, and asks what it claims to ask."""
+"""The invented world, and the embedded questions of HotpotQA that are asked about it."""
 
 import gzip
-import importlib.util
 import json
-from types import ModuleType
+import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent_r1_env import invented
 from agent_r1_env.catalog import builtin_root
+from agent_r1_env.loading import load_target
 
 FOLDER = builtin_root() / "envs" / "hotpotqa"
 SPLITS = ("train", "validation")
 Rows = list[dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def make_world() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_world", FOLDER / "make_world.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # dataclasses look their module up by name.
-    import sys
-
-    sys.modules["make_world"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -35,40 +24,74 @@ def rows() -> dict[str, Rows]:
     }
 
 
+def names(rows: Rows) -> frozenset[str]:
+    return frozenset(title for row in rows for title, _ in row["context"])
+
+
 def paragraphs(row: dict[str, Any]) -> dict[str, str]:
     return {title: "".join(sentences) for title, sentences in row["context"]}
 
 
-def test_the_script_makes_the_committed_files_again(make_world: ModuleType) -> None:
-    for split, made in make_world.splits().items():
-        assert gzip.decompress((FOLDER / f"{split}.json.gz").read_bytes()) == make_world.encode(made)
+def test_the_script_makes_the_committed_files_again() -> None:
+    for name, content in load_target("./make_world.py:files", FOLDER)().items():
+        assert gzip.decompress((FOLDER / name).read_bytes()) == content
 
 
-def test_another_seed_makes_another_world(make_world: ModuleType) -> None:
-    first, again, other = (make_world.world(seed, 50, works=40) for seed in (5, 5, 6))
+def test_another_seed_makes_another_world() -> None:
+    first, again, other = (
+        invented.World(random.Random(seed), 40, frozenset()).entities() for seed in (5, 5, 6)
+    )
     assert first == again
     assert first != other
 
 
-def test_names_of_one_split_are_words_of_the_shared_lists(
-    make_world: ModuleType, rows: dict[str, Rows]
-) -> None:
-    words = {word for part in make_world.WORDS for word in part} | set(make_world.HOUSE_NOUNS)
+def test_a_world_avoids_the_names_it_is_told_to() -> None:
+    avoid = frozenset(entity.name for entity in invented.World(random.Random(1), 40, frozenset()).entities())
+    other = invented.World(random.Random(1), 40, avoid).entities()
+    assert avoid.isdisjoint(entity.name for entity in other)
+
+
+def test_a_paragraph_tells_every_fact_of_its_entity() -> None:
+    for entity in invented.World(random.Random(3), 40, frozenset()).entities():
+        for fact in set(entity.facts) - {"role", "house noun"}:
+            assert entity.facts[fact] in entity.sentences[entity.sentence(fact)]
+
+
+def test_a_question_gets_its_own_paragraphs_among_others() -> None:
+    made = invented.World(random.Random(3), 40, frozenset())
+    gold = [made.works[0].name, made.people[0].name]
+    found = [each.name for each in invented.Paragraphs(made.entities(), random.Random(0)).around(gold)]
+    assert len(found) == len(set(found)) == 10
+    assert set(gold) < set(found)
+
+
+def test_files_are_written_alike_whenever_they_are(tmp_path: Path) -> None:
+    written = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        invented.write(tmp_path / name, {"x.json.gz": invented.as_list([{"a": 1}, {"a": 2}])})
+        written.append((tmp_path / name / "x.json.gz").read_bytes())
+    assert written[0] == written[1]
+    assert json.loads(gzip.decompress(written[0])) == [{"a": 1}, {"a": 2}]
+
+
+def test_names_of_one_split_are_words_of_the_shared_lists(rows: dict[str, Rows]) -> None:
+    words = {word for part in invented.WORDS for word in part} | set(invented.HOUSE_NOUNS)
     for split in SPLITS:
-        assert {word for name in make_world.names(rows[split]) for word in name.split()} <= words
+        assert {word for name in names(rows[split]) for word in name.split()} <= words
 
 
-def test_no_name_stands_in_both_splits(make_world: ModuleType, rows: dict[str, Rows]) -> None:
-    names = [make_world.names(rows[split]) for split in SPLITS]
-    assert names[0].isdisjoint(names[1])
-    for name in names[1]:
+def test_no_name_stands_in_both_splits(rows: dict[str, Rows]) -> None:
+    train, validation = (names(rows[split]) for split in SPLITS)
+    assert train.isdisjoint(validation)
+    for name in validation:
         assert not any(name in row["question"] or name == row["answer"] for row in rows["train"])
 
 
-def test_the_set_is_large_enough_and_small_on_disk(make_world: ModuleType, rows: dict[str, Rows]) -> None:
+def test_the_set_is_large_enough_and_small_on_disk(rows: dict[str, Rows]) -> None:
     assert len(rows["train"]) >= 2000
     assert len(rows["validation"]) >= 300
-    assert len(make_world.names(rows["train"]) | make_world.names(rows["validation"])) >= 1000
+    assert len(names(rows["train"]) | names(rows["validation"])) >= 1000
     assert sum((FOLDER / f"{split}.json.gz").stat().st_size for split in SPLITS) < 3_000_000
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from agent_r1_env import invented
+
 Segment = tuple[str, bool]
 Segments = list[Segment]
 
@@ -58,7 +60,7 @@ class Lessons:
     def repeat(self) -> Segments:
         """Names and years in a row, to be said again: all, their second words, or one of each pair."""
         entities = self._pick(self.rng.choice((2, 4, 6, 8, 12)))
-        years = [str(self.rng.randint(make_world.FIRST_YEAR, make_world.LAST_YEAR)) for _ in entities[::3]]
+        years = [str(self.rng.randint(invented.FIRST_YEAR, invented.LAST_YEAR)) for _ in entities[::3]]
         words = [*(entity.name for entity in entities), *years]
         self.rng.shuffle(words)
         form = self.rng.choice((self._again, self._second_words, self._pairs))
@@ -102,7 +104,7 @@ class Lessons:
         return [(head, False), (call(entity.name), True)]
 
     def _renew(self) -> None:
-        self.world = make_world.World(random.Random(self.rng.randrange(1000, 10**9)), 240, frozenset())
+        self.world = invented.World(random.Random(self.rng.randrange(1000, 10**9)), 240, frozenset())
         self.entities = self.world.entities()
         self.by_name = {entity.name: entity for entity in self.entities}
         self.left = QUESTIONS_BEFORE_NEW_WORLD

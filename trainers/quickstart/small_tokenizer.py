@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lessons import make_world
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from agent_r1_env import invented
 
 SPECIAL = ("<|pad|>", "<|im_start|>", "<|im_end|>")
 MARKS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<answer>", "</answer>")
@@ -62,8 +63,8 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
 
 def _words() -> list[str]:
     """All words of names, second ones behind a first, and all years, often enough to become tokens."""
-    firsts = [*make_world.FIRST_NAMES, *make_world.TITLE_STARTS, *make_world.PLACES, *make_world.REGIONS]
-    firsts += make_world.HOUSES
-    seconds = [*make_world.LAST_NAMES, *make_world.TITLE_ENDS]
-    years = map(str, range(make_world.FIRST_YEAR, make_world.LAST_YEAR + 1))
+    firsts = [*invented.FIRST_NAMES, *invented.TITLE_STARTS, *invented.PLACES, *invented.REGIONS]
+    firsts += invented.HOUSES
+    seconds = [*invented.LAST_NAMES, *invented.TITLE_ENDS]
+    years = map(str, range(invented.FIRST_YEAR, invented.LAST_YEAR + 1))
     return [*firsts, *(f"{firsts[0]} {word}" for word in seconds), *years] * 100

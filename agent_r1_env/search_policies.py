@@ -13,14 +13,20 @@ import numpy as np
 from agent_r1_env.env import ToolEnv
 from agent_r1_env.task import Task
 
+UNKNOWN = "unknown"
+"""The answer of a policy that has none."""
+
 
 def oracle(env: ToolEnv, rng: np.random.Generator) -> str:
-    """Look up every supporting paragraph by its title, then give the right answer."""
+    """Look up every supporting paragraph by its title, then give the right answer.
+
+    A task that names no paragraphs is answered at once.
+    """
     task = _task(env)
     titles = list(dict.fromkeys(title for title, _ in task.supporting))[: env.max_steps - 1]
     if env.steps < len(titles):
         return _search(env, titles[env.steps])
-    return _answer(env, task.answers[0])
+    return _answer(env, next((gold for gold in task.answers if gold.strip()), UNKNOWN))
 
 
 def naive(env: ToolEnv, rng: np.random.Generator) -> str:
@@ -28,8 +34,8 @@ def naive(env: ToolEnv, rng: np.random.Generator) -> str:
     if env.steps == 0 and env.max_steps > 1:
         return _search(env, _task(env).question)
     found = next((message.content for message in reversed(env.history) if message.role == "tool"), "")
-    title = found.removeprefix("[1] ").partition(": ")[0]
-    return _answer(env, title or "unknown")
+    title = found.removeprefix("[1] ").partition(": ")[0] if found.startswith("[1] ") else ""
+    return _answer(env, title or UNKNOWN)
 
 
 def random(env: ToolEnv, rng: np.random.Generator) -> str:
@@ -67,6 +73,6 @@ def _answer(env: ToolEnv, text: str) -> str:
 
 
 def _some_words(question: str, rng: np.random.Generator) -> str:
-    words = question.rstrip("?").split()
+    words = question.rstrip("?").split() or [UNKNOWN]
     start = int(rng.integers(len(words)))
     return " ".join(words[start : start + 3])
