@@ -96,15 +96,15 @@ class Catalog:
         return self._entry("recipe", name)
 
     def tools_of(self, env: Entry) -> list[Entry]:
-        """The entries of the tools that an environment lists.
+        """The entries of the tools that an environment lists, by name or by a file that lies beside it.
 
         Raises:
-            CatalogError: there is no such tool, with the line that names it.
+            CatalogError: there is no such tool or file, with the line that names it.
         """
         found = []
         for index, name in enumerate(env.data["tools"]):
             try:
-                found.append(self.tool(name))
+                found += _tools_in(env, name) if name.startswith(("./", "../")) else [self.tool(name)]
             except LookupError as unknown:
                 raise env.error(str(unknown), "tools", index) from None
         return found
@@ -253,6 +253,22 @@ def _register(
             gym.register(env_id, entry_point=entry_point, kwargs=kwargs)
         ids.append(env_id)
     return ids
+
+
+def _tools_in(env: Entry, name: str) -> list[Entry]:
+    """The entries in a file of tools that belong to one environment alone.
+
+    Raises:
+        UnknownName: there is no such file.
+        CatalogError: it is wrong.
+    """
+    from agent_r1_env.entry import read_entry
+
+    path = (env.path.parent / name).resolve()
+    if not path.is_file():
+        near = [str(other.relative_to(env.path.parent)) for other in env.path.parent.glob("*/*.yaml")]
+        raise unknown_name("file", name, [f"./{other}" for other in near], str(env.path.parent))
+    return [read_entry("tool", path, item) for _, item in _listed(path)]
 
 
 def _listed(path: Path) -> list[tuple[str, int | None]]:

@@ -233,6 +233,26 @@ def test_own_tools_come_before_built_in_ones(folder: Path) -> None:
     assert mine.tool("search").path == folder / "tools" / "search.yaml"
 
 
+def test_an_environment_may_bring_tools_of_its_own(folder: Path) -> None:
+    (folder / "envs" / "trip").mkdir()
+    (folder / "envs" / "trip" / "tools.yaml").write_text(
+        "- {name: tide, run: ./sea.py:tide}\n- {name: wind, run: ./sea.py:wind}\n"
+    )
+    (folder / "envs" / "trip" / "sea.py").write_text(
+        "def tide(city: str) -> str:\n    'Tide today.'\n    return 'high'\n"
+        "def wind(city: str) -> str:\n    'Wind today.'\n    return 'west'\n"
+    )
+    edit(folder / "envs" / "trip.yaml", "[weather, search]", "[weather, ./trip/tools.yaml]")
+    register(folder, "Me")
+    env = gym.make("Me/Trip-v2", tool_config={"weather": {}})
+    _, info = env.reset(seed=0)
+    assert [tool["function"]["name"] for tool in info["tools"]] == ["weather", "tide", "wind"]
+    assert Catalog.open(folder).names("tool") == ["weather"]
+    edit(folder / "envs" / "trip.yaml", "trip/tools.yaml", "trip/tool.yaml")
+    with pytest.raises(CatalogError, match=r"trip.yaml:4:\d+: .*did you mean './trip/tools.yaml'"):
+        register(folder, "Me")
+
+
 def test_unknown_entries_are_told_with_the_nearest(folder: Path) -> None:
     mine = Catalog.open(folder)
     with pytest.raises(
