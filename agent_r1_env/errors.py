@@ -10,6 +10,7 @@ AgentR1Error
 ├── DataError (ValueError)           a data file is missing or wrong; carries file, row and key
 ├── MissingExtra (ImportError)       an optional package is not installed
 ├── SandboxUnavailable (RuntimeError)  this machine cannot isolate code as asked (sandbox)
+├── StateError (RuntimeError)        what a tool keeps for an episode cannot be copied
 ├── EngineError (RuntimeError)       a generation backend failed
 │   └── PromptTooLong (ValueError)   the prompt leaves no room for a reply
 ├── DriftError (RuntimeError)        what would be trained on is not what was sampled
@@ -98,6 +99,10 @@ class DataError(AgentR1Error, ValueError):
 
 class MissingExtra(AgentR1Error, ImportError):
     """An optional package is needed and not installed."""
+
+
+class StateError(AgentR1Error, RuntimeError):
+    """An environment cannot be copied in the middle of an episode."""
 
 
 class EngineError(AgentR1Error, RuntimeError):

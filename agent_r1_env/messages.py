@@ -21,7 +21,7 @@ class FailureKind(StrEnum):
     INVALID_ARGUMENTS = "invalid_arguments"
     """The arguments do not fit the tool's schema."""
     TOO_MANY_CALLS = "too_many_calls"
-    """The reply held more calls than are run."""
+    """The reply held more calls than are run, or the episode has none left."""
     TIMEOUT = "timeout"
     """The tool did not finish in its time, or earlier calls of it still hang."""
     TOOL_ERROR = "tool_error"
@@ -46,17 +46,21 @@ class Reply(str):
 
     Attributes:
         finish_reason: "stop" when the model ended its turn, "length" when the limit did.
+        tokens: how many the sampler drew, the one that ended the turn included; None if nobody says.
     """
 
     finish_reason: FinishReason
+    tokens: int | None
 
-    def __new__(cls, text: str = "", finish_reason: FinishReason = "stop") -> Reply:
+    def __new__(
+        cls, text: str = "", finish_reason: FinishReason = "stop", tokens: int | None = None
+    ) -> Reply:
         reply = super().__new__(cls, text)
-        reply.finish_reason = finish_reason
+        reply.finish_reason, reply.tokens = finish_reason, tokens
         return reply
 
-    def __getnewargs__(self) -> tuple[str, FinishReason]:  # type: ignore[override]
-        return str(self), self.finish_reason
+    def __getnewargs__(self) -> tuple[str, FinishReason, int | None]:  # type: ignore[override]
+        return str(self), self.finish_reason, self.tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import asyncio
 import concurrent.futures
 import functools
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from agent_r1_env import workers
-from agent_r1_env.begun import Begun, begun
+from agent_r1_env.begun import Begun, Snapshot, begun
 from agent_r1_env.errors import ArgumentError, nearest
 from agent_r1_env.messages import CallError, FailureKind, ToolCall, ToolResult
 from agent_r1_env.output import as_text
@@ -106,6 +107,7 @@ class Toolbox:
         self._runs: dict[str, Begun] = {}
         self._closing: list[_Closing] = []
         self._closed = False
+        self._holders = _Holders()
 
     @functools.cached_property
     def schemas(self) -> list[dict[str, Any]]:
@@ -127,21 +129,26 @@ class Toolbox:
         wait = not _in_a_loop()
         self._closing = [each for each in self._closing if not each.ended(wait)]
 
-    def run(self, calls: Sequence[ToolCall | CallError]) -> list[ToolResult]:
+    def run(self, calls: Sequence[ToolCall | CallError], left: int | None = None) -> list[ToolResult]:
         """Run the calls of one reply and wait for them.
 
         Safe in any thread, also in one whose event loop is running (which it blocks meanwhile).
+
+        Args:
+            left: calls that the episode still allows; those beyond are refused.
         """
-        started = [self._start(call, index) for index, call in enumerate(calls)]
+        started = [self._start(call, index, left) for index, call in enumerate(calls)]
         try:
             return self._noted([each if isinstance(each, ToolResult) else each.wait() for each in started])
         finally:
             _leave(started)
             concurrent.futures.wait(_ending(started), _CLEANING)
 
-    async def run_async(self, calls: Sequence[ToolCall | CallError]) -> list[ToolResult]:
+    async def run_async(
+        self, calls: Sequence[ToolCall | CallError], left: int | None = None
+    ) -> list[ToolResult]:
         """Run the calls of one reply without blocking the event loop; cancelling this cancels them."""
-        started = [self._start(call, index) for index, call in enumerate(calls)]
+        started = [self._start(call, index, left) for index, call in enumerate(calls)]
         running = [each.wait_async() for each in started if not isinstance(each, ToolResult)]
         try:
             finished = iter(await asyncio.gather(*running))
@@ -151,19 +158,74 @@ class Toolbox:
             if ending := [asyncio.wrap_future(each) for each in _ending(started)]:
                 await asyncio.wait(ending, timeout=_CLEANING)
 
+    def get_state(self) -> dict[str, Snapshot]:
+        """What the tools keep for this episode, beside the session; not while calls run.
+
+        A tool that is begun for each episode is asked by its ``get_state``, else it is copied whole. A
+        recording that is replayed, a cache and whatever lies outside this process are not part of it.
+
+        Raises:
+            StateError: one of them cannot be copied.
+        """
+        taken = {name: run.snapshot() for name, run in self._runs.items()}
+        return {name: snapshot for name, snapshot in taken.items() if snapshot is not None}
+
+    def set_state(self, session: Session, tools: Mapping[str, Snapshot]) -> None:
+        """Go on where ``get_state`` was called; what the tools keep now is closed and forgotten."""
+        self.begin(session)
+        for name, snapshot in tools.items():
+            tool = self.tools[name]
+            if tool.begin is not None:
+                self._runs[name] = begun(name, tool.begin, tool.run, snapshot)
+
+    def shared(self) -> Toolbox:
+        """Another toolbox over the same tools, for episodes of its own; the last one closes the tools."""
+        twin = Toolbox(
+            list(self.tools.values()),
+            max_calls=self.max_calls,
+            tokenizer=self.tokenizer,
+            traffic=self.traffic,
+        )
+        twin._holders = self._holders
+        self._holders.add()
+        return twin
+
+    def replaced(self, tools: Sequence[Tool]) -> Toolbox:
+        """A toolbox with other tools in place of this one, whose episode is at its end.
+
+        Its tools are closed, apart from those whose ``close`` one of the new tools has taken over.
+
+        Raises:
+            ValueError: as the constructor does; then this one stays as it was.
+        """
+        if self._holders.count > 1:
+            raise ValueError("the tools are shared with a clone, so they cannot be replaced")
+        new = Toolbox(tools, max_calls=self.max_calls, tokenizer=self.tokenizer, traffic=self.traffic)
+        kept = {id(tool.close) for tool in tools}
+        self.tools = {name: tool for name, tool in self.tools.items() if id(tool.close) not in kept}
+        self.close()
+        return new
+
     def close(self) -> None:
         """Close every tool, each within its own time. A tool that fails to close is logged. Idempotent."""
         if self._closed:
             return
         self._closed = True
         self.end()
+        if not self._holders.remove():
+            return
         closes = [(tool, tool.close) for tool in self.tools.values()]
         self._closing += [_Closing(tool, close) for tool, close in closes if close is not None]
         for each in self._closing:
             each.ended(wait=True)
 
-    def _start(self, call: ToolCall | CallError, index: int) -> Running | Governed | ToolResult:
+    def _start(
+        self, call: ToolCall | CallError, index: int, left: int | None
+    ) -> Running | Governed | ToolResult:
         name = "" if isinstance(call, CallError) else call.name
+        if left is not None and index >= left:
+            text = "not run: no tool calls are left in this episode; give the final answer"
+            return refused(call.id, name, FailureKind.TOO_MANY_CALLS, text)
         if index >= self.max_calls:
             text = f"not run: only the first {self.max_calls} calls of one reply are"
             return refused(call.id, name, FailureKind.TOO_MANY_CALLS, text)
@@ -220,6 +282,24 @@ class Toolbox:
         guess = nearest(name[:200], self.tools)
         meant = f"; did you mean {guess!r}?" if guess else ""
         return f"there is no tool {_quoted(name)}{meant or ';'} the tools are {', '.join(self.tools)}"
+
+
+class _Holders:
+    """How many toolboxes hold the same tools."""
+
+    def __init__(self) -> None:
+        self.count = 1
+        self._lock = threading.Lock()
+
+    def add(self) -> None:
+        with self._lock:
+            self.count += 1
+
+    def remove(self) -> bool:
+        """Whether the last one is gone."""
+        with self._lock:
+            self.count -= 1
+            return self.count == 0
 
 
 def _leave(started: Iterable[Running | Governed | ToolResult]) -> None:
