@@ -16,6 +16,7 @@ WORDS = st.lists(
     st.sampled_from(["the", "a", "Oslo", "oslo!", "New", "york", "yes", "no", "3.5", "É", "北京", "-"]),
     max_size=5,
 ).map(" ".join)
+OF_ANSWERS = ["answered", "exact_match", "f1", "sub_exact_match"]
 TEXTS = st.one_of(st.text(max_size=30), WORDS)
 
 
@@ -32,13 +33,13 @@ def test_strict_scores_never_exceed_loose_ones(answer: str, gold: str) -> None:
         assert strict <= reward.TERMS["f1"](result) + 1e-12
 
 
-@pytest.mark.parametrize("name", sorted(reward.TERMS))
+@pytest.mark.parametrize("name", OF_ANSWERS)
 def test_no_answer_earns_nothing(name: str) -> None:
     assert reward.get(name)(outcome(None)) == 0.0
 
 
 @pytest.mark.parametrize("answer", ["", "  \n"])
-@pytest.mark.parametrize("name", sorted(reward.TERMS))
+@pytest.mark.parametrize("name", OF_ANSWERS)
 def test_a_blank_answer_earns_nothing_even_where_the_gold_normalises_to_nothing(
     name: str, answer: str
 ) -> None:
