@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from agent_r1_env.catalog import register
 from agent_r1_env.catalog import register_builtin as _register_builtin
-from agent_r1_env.env import StopReason, ToolEnv
+from agent_r1_env.env import ToolEnv
 from agent_r1_env.errors import (
     AgentR1Error,
     ArgumentError,
@@ -17,14 +17,16 @@ from agent_r1_env.errors import (
     MissingExtra,
     RateLimited,
     RecipeError,
+    StateError,
     ToolError,
     TransientError,
     UnknownName,
 )
 from agent_r1_env.messages import CallError, CallFault, FailureKind, Message, Reply, ToolCall, ToolResult
-from agent_r1_env.reward import Outcome
+from agent_r1_env.reward import Outcome, Turn
 from agent_r1_env.signature import Hidden
 from agent_r1_env.spaces import UnicodeText
+from agent_r1_env.stopping import StopReason
 from agent_r1_env.task import Paragraph, SyntheticDataWarning, Task, TaskSet
 from agent_r1_env.tool import Tool, ToolOutput, tool
 from agent_r1_env.toolbox import Toolbox
@@ -45,6 +47,7 @@ __all__ = [
     "RateLimited",
     "RecipeError",
     "Reply",
+    "StateError",
     "StopReason",
     "SyntheticDataWarning",
     "Task",
@@ -57,6 +60,7 @@ __all__ = [
     "ToolResult",
     "Toolbox",
     "TransientError",
+    "Turn",
     "UnicodeText",
     "UnknownName",
     "register",

@@ -6,92 +6,87 @@ the next prompt. Nothing that a model writes raises: it becomes an observation o
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+import asyncio
+import copy
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.error import ResetNeeded
 
 from agent_r1_env import context as contexts
 from agent_r1_env import formats, prompt, reward, traffic
-from agent_r1_env.errors import look_up, missing_extra, unknown_name
-from agent_r1_env.messages import (
-    INVALID_CALLS,
-    CallError,
-    FailureKind,
-    Message,
-    ToolCall,
-    ToolResult,
-    record_of,
-)
+from agent_r1_env.answering import AnswerTag
+from agent_r1_env.errors import StateError, unknown_name
+from agent_r1_env.messages import CallError, FailureKind, Message, ToolCall, ToolResult, record_of
+from agent_r1_env.observing import Observer, tokenizer_of
+from agent_r1_env.responding import Respond, Responder
+from agent_r1_env.scorecard import RESPOND, TOOLS, Scorecard, Weight
 from agent_r1_env.spaces import UnicodeText
+from agent_r1_env.state import EnvState, EpisodeState
+from agent_r1_env.stopping import TRUNCATIONS, Budget, StopReason
 from agent_r1_env.task import Task, TaskSet
 from agent_r1_env.tool import Tool
 from agent_r1_env.toolbox import Session, Toolbox
 
-StepResult = tuple[str, float, bool, bool, dict[str, Any]]
+StepResult = tuple[Any, float, bool, bool, dict[str, Any]]
 
 LONGEST_REPLY = 1 << 17
 """Characters of one reply. What is longer is cut there and counts as cut by length."""
 
 
-class StopReason(StrEnum):
-    """Why an episode ended. All but the first are truncations."""
-
-    ANSWER = "answer"
-    """The model gave its final answer."""
-    MAX_STEPS = "max_steps"
-    """The allowed number of replies is used up."""
-    LENGTH = "length"
-    """A reply was cut by its length limit; it counts as no answer."""
-    PROMPT_OVERFLOW = "prompt_overflow"
-    """The next prompt leaves no room for a reply."""
-    TIME = "time"
-    """The allowed time is used up."""
-    ERROR = "error"
-    """Something outside the model's doing failed."""
-
-
-_EARNED = "tools"
-"""The reward term that holds what the tools say their calls are worth."""
-
-_TRUNCATIONS = [reason.value for reason in StopReason if reason is not StopReason.ANSWER]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass
 class _Reading:
-    """What one reply asks for.
+    """What one reply asks for, and what it has earned so far.
 
     Attributes:
         stop: the reason why the episode ends with it.
         unheard: it held an answer beside its calls, which does not count.
+        earned: by the names that ``Scorecard`` knows.
     """
 
+    reply: str
+    tokens: int | None
     calls: Sequence[ToolCall | CallError] = ()
     stop: StopReason | None = None
     unheard: bool = False
+    unreadable: bool = False
+    earned: dict[str, float] = field(default_factory=dict)
 
 
-class ToolEnv(gym.Env[str, str]):
-    """Questions answered with tools, as text.
+class ToolEnv(gym.Env[Any, str]):
+    """Tasks done with tools, or without any, as text.
 
     Args:
         tasks: what is asked; ``reset(options={"task": index or id})`` chooses, else the seed does.
         tools: what the model may call. The environment closes them.
         system: the system prompt, without the section on tools, which the format adds.
+        opening: makes the first user message of a task; by default it is the task's question.
         format: the wire format: a name, ``{"name": ..., option: value}``, or a ``Format``.
         repair: whether mild mistakes in calls are mended, and counted in ``metrics["repaired_calls"]``.
         answer_tag: a reply with ``<tag>...</tag>`` outside reasoning and calls ends the episode.
+        respond: answers every reply without a call, in place of the answer tag; see `responding.Respond`.
         max_steps: replies allowed in one episode, at least 1.
-        rewards: weight by term; a term is a name of ``reward.TERMS`` or a function of an ``Outcome``.
+        max_calls: tool calls allowed; those beyond are refused, and the model may still answer.
+        max_tokens: tokens that the replies together may have. Needs a tokenizer, or a ``Reply`` with its
+            number of tokens, as rollouts give.
+        max_seconds: since ``reset``, looked at after each reply.
+        rewards: weight by term; a term is a name of ``reward.TERMS`` or of ``terms``, and one with options
+            has ``{"weight": w, option: value}``. ``tools``, ``tools/NAME`` and ``respond`` weigh what these
+            say that a reply earned.
         metrics: terms reported in ``info["metrics"]`` at the end, unweighted.
-        context: name of the context policy.
+        terms: functions of an ``Outcome`` or, marked ``reward.per_step``, of a ``Turn``, by name.
+        context: how the next prompt is built from the history: a policy of `agent_r1_env.context` by
+            name, ``{name: options}``, a function, or a list of these.
+        observation: "text": the rendered prompt; "messages": chat messages; "tokens": ids by the chat
+            template of ``tokenizer``.
         chat_template: Jinja template of the text observation; ChatML by default.
-        tokenizer: counts the tokens of results, for tools with ``max_result_tokens``: a folder, a name on
-            the Hugging Face Hub, or anything with ``encode``.
+        tokenizer: counts tokens and makes observations of them: a folder, a name on the Hugging Face Hub, or
+            anything with ``encode``.
         tool_traffic: ``{"record": FILE}`` notes every call and its result, ``{"replay": FILE}`` takes them
             from there and runs no tool.
 
@@ -108,58 +103,65 @@ class ToolEnv(gym.Env[str, str]):
     def __init__(
         self,
         tasks: TaskSet,
-        tools: Sequence[Tool],
+        tools: Sequence[Tool] = (),
         *,
         system: str = "",
+        opening: Callable[[Task], str] | None = None,
         format: str | Mapping[str, Any] | formats.Format = "hermes",
         repair: bool = False,
         answer_tag: str = "answer",
+        respond: Respond | None = None,
         max_steps: int = 8,
-        rewards: Mapping[str, float] | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        max_seconds: float | None = None,
+        rewards: Mapping[str, Weight] | None = None,
         metrics: Sequence[str] = ("exact_match",),
-        terms: Mapping[str, reward.Term] | None = None,
-        context: str = "append",
+        terms: Mapping[str, Callable[..., Any]] | None = None,
+        context: Any = "append",
+        observation: str = "text",
         chat_template: str | None = None,
         tokenizer: Any = None,
         tool_traffic: Mapping[str, str] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if max_steps < 1:
-            raise ValueError(f"max_steps must be at least 1, not {max_steps}")
+        self.budget = Budget(max_steps, max_calls, max_tokens, max_seconds)
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise unknown_name("render mode", render_mode, self.metadata["render_modes"])
         self.tasks = tasks
-        self.toolbox = Toolbox(
-            tools,
-            tokenizer=tokenizer_of(tokenizer),
-            traffic=traffic.opened(tool_traffic) if tool_traffic else None,
-        )
-        self._draws = any("rng" in tool.hidden for tool in tools)
+        self.tokenizer = tokenizer_of(tokenizer)
         self.format = formats.get(format)
         self.repair = repair
         self.system = system
         self.answer_tag = answer_tag
         self.max_steps = max_steps
         self.render_mode = render_mode
-        self._weights = dict({"exact_match": 1.0} if rewards is None else rewards)
-        known = {**reward.TERMS, **(terms or {})}
-        self._terms = {name: look_up("reward term", name, known) for name in (*self._weights, *metrics)}
-        self._metrics = tuple(metrics)
-        self._policy = contexts.get(context)
-        self._render_prompt = prompt.renderer(chat_template or formats.CHATML)
-        self.observation_space = UnicodeText()
+        self._opening = opening
+        self._answer = AnswerTag(answer_tag, self.format)
+        self._respond = None if respond is None else Responder.of(respond)
+        rewards = {"exact_match": 1.0} if rewards is None else rewards
+        self._scorecard = Scorecard(rewards, metrics, terms, [tool.name for tool in tools])
+        self._policy = contexts.resolve(context)
+        if self._policy.needs_tokenizer and self.tokenizer is None:
+            raise ValueError(f"the context {context!r} counts tokens, so the environment needs a tokenizer")
+        self._observe = Observer(observation, self.format, chat_template, self.tokenizer)
+        self.observation_space = self._observe.space
         self.action_space = UnicodeText()
-        self.task: Task | None = None
-        self.history: list[Message] = []
-        self.steps = 0
+        self.toolbox = Toolbox(
+            tools,
+            tokenizer=self.tokenizer,
+            traffic=traffic.opened(tool_traffic) if tool_traffic else None,
+        )
+        self.episode: EpisodeState | None = None
         self._running = False
-        self._stop_reason: StopReason | None = None
+        self._began = 0.0
+        self._changed = False
 
     # -- the Gymnasium contract
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[str, dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode.
 
         Args:
@@ -171,41 +173,46 @@ class ToolEnv(gym.Env[str, str]):
             IndexError: no task of that index.
         """
         super().reset(seed=seed)
-        self.task = self._choose(options or {})
-        self.history = [Message("system", self.system)] if self.system else []
-        self.history.append(Message("user", self.task.question))
-        self.steps = self._calls = self._repaired_calls = 0
-        self._failures: Counter[FailureKind] = Counter()
-        # Drawn only where a tool asks for it, so that the choice of tasks does not depend on the tools.
+        task = self._choose(options or {})
+        history = [Message("system", self.system)] if self.system else []
+        history.append(Message("user", self._opening(task) if self._opening else task.question))
+        # Drawn only where somebody asks for it, so that the choice of tasks does not depend on the tools.
         seed = int(self.np_random.integers(1 << 62)) if self._draws else 0
-        self.toolbox.begin(Session(self.task, seed))
-        self.answer: str | None = None
+        self.episode = EpisodeState(task, Session(task, seed), history)
+        self.toolbox.begin(self.episode.session)
         self._running = True
-        return self._view([], {}, None)
+        self._began = time.monotonic()
+        return self._view(self.episode, [], {})
 
     def step(self, action: str) -> StepResult:
         """Take one whole reply of the model.
 
         Args:
-            action: the reply as decoded text; a ``Reply`` also says whether it was cut by length.
+            action: the reply as decoded text; a ``Reply`` also says whether it was cut by length, and how
+                many tokens it has.
 
         Returns:
             observation: the whole next prompt; the finished conversation once the episode is over.
             reward: of this step alone. The outcome is scored once, in the step that ends the episode.
-            terminated: the model gave its final answer.
+            terminated: the task is over: the model gave its final answer, or a tool or ``respond`` said so.
             truncated: our patience is over; ``info["stop_reason"]`` says which part of it.
             info: see the class.
 
         Raises:
             ResetNeeded: the episode is over, or never began.
         """
-        reading = self._read(action)
-        return self._settle(reading, self.toolbox.run(reading.calls))
+        episode = self._under_way()
+        reading = self._read(episode, action)
+        return self._settle(episode, reading, self.toolbox.run(reading.calls, self._calls_left(episode)))
 
     async def step_async(self, action: str) -> StepResult:
         """The same as ``step``, without blocking the event loop while tools run."""
-        reading = self._read(action)
-        return self._settle(reading, await self.toolbox.run_async(reading.calls))
+        episode = self._under_way()
+        reading = self._read(episode, action)
+        results = await self.toolbox.run_async(reading.calls, self._calls_left(episode))
+        if self._policy.blocking:
+            return await asyncio.to_thread(self._settle, episode, reading, results)
+        return self._settle(episode, reading, results)
 
     def truncate(self, reason: str) -> StepResult:
         """End the episode from outside: a prompt too long for the model, or time that is up.
@@ -216,10 +223,9 @@ class ToolEnv(gym.Env[str, str]):
             ResetNeeded: the episode is over, or never began.
             UnknownName: no such reason.
         """
-        if reason not in _TRUNCATIONS:
-            raise unknown_name("reason to truncate", reason, _TRUNCATIONS)
-        self._need_running()
-        return self._end(StopReason(reason), [])
+        if reason not in TRUNCATIONS:
+            raise unknown_name("reason to truncate", reason, TRUNCATIONS)
+        return self._end(self._under_way(), StopReason(reason), [], {})
 
     def render(self) -> str | None:
         """The conversation: returned in mode "ansi", printed in mode "human"."""
@@ -229,7 +235,7 @@ class ToolEnv(gym.Env[str, str]):
                 "make it with gym.make(..., render_mode='ansi')"
             )
             return None
-        text = prompt.ansi(self.history, self._stop_reason)
+        text = prompt.ansi(self.history, self.episode.stop if self.episode else None)
         if self.render_mode == "ansi":
             return text
         print(text)
@@ -239,31 +245,141 @@ class ToolEnv(gym.Env[str, str]):
         """Let go of the tools. Harmless when called again."""
         self.toolbox.close()
 
+    # -- where the episode stands
+
+    @property
+    def task(self) -> Task | None:
+        """The task of the episode; None before the first ``reset``."""
+        return self.episode.task if self.episode else None
+
+    @property
+    def history(self) -> list[Message]:
+        """The whole conversation, whatever of it the model is shown."""
+        return self.episode.history if self.episode else []
+
+    @property
+    def steps(self) -> int:
+        """Replies of the episode so far."""
+        return self.episode.steps if self.episode else 0
+
+    @property
+    def answer(self) -> str | None:
+        """The final answer; None as long as there is none."""
+        return self.episode.answer if self.episode else None
+
+    def get_state(self) -> EnvState:
+        """Where the episode stands, to go on from there later or elsewhere, as often as one likes.
+
+        Equal futures follow equal states: the generator that chooses tasks, what the tools keep and draw, and
+        the memory of the context are part of it. Not part of it are a recording that is replayed and what
+        tools change outside this process. It can be pickled where what the tools keep can.
+
+        Raises:
+            StateError: a tool keeps something that cannot be copied.
+        """
+        episode = None if self.episode is None else self.episode.copied()
+        if episode is not None:
+            episode.seconds = time.monotonic() - self._began
+        random = None if self._np_random is None else self.np_random.bit_generator.state
+        return EnvState(episode, random, self.toolbox.get_state() if self._running else {})
+
+    def set_state(self, state: EnvState) -> None:
+        """Go on from a state that this environment, or one that was made like it, was in."""
+        self.episode = None if state.episode is None else state.episode.copied()
+        self._running = self.episode is not None and self.episode.stop is None
+        if state.random is not None:
+            self.np_random = np.random.default_rng()
+            self.np_random.bit_generator.state = dict(state.random)
+        if self.episode is not None:
+            self._began = time.monotonic() - self.episode.seconds
+            self.toolbox.set_state(self.episode.session, state.tools)
+
+    def clone(self) -> ToolEnv:
+        """An environment of its own that stands where this one does. Both share tasks and tools, which are
+        closed with the last of them.
+
+        Raises:
+            StateError: a tool keeps something that cannot be copied.
+        """
+        state = self.get_state()
+        twin = copy.copy(self)
+        twin._np_random = None
+        twin.observation_space = copy.deepcopy(self.observation_space)
+        twin.action_space = copy.deepcopy(self.action_space)
+        twin.toolbox = self.toolbox.shared()
+        twin.set_state(state)
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ToolEnv:
+        return self.clone()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.spec is None or self._changed:
+            raise StateError(
+                "only an environment of gymnasium.make with its own tools can be pickled; pickle "
+                "get_state() instead and set_state() it in one that was made alike"
+            )
+        return _remade, (self.spec, self.get_state())
+
+    def replace_tools(self, tools: Sequence[Tool]) -> None:
+        """Give the model other tools; for wrappers. Before ``reset``, or between two episodes.
+
+        The environment owns them from now on, and closes those of its tools that are not among them: a tool
+        goes on as long as one of the new ones has its ``close``.
+
+        Raises:
+            ValueError: two of them have one name, or the tools are shared with a clone.
+        """
+        self.toolbox = self.toolbox.replaced(tools)
+        self._running, self._changed = False, True
+
     # -- one step
 
-    def _read(self, action: str) -> _Reading:
+    def _read(self, episode: EpisodeState, action: str) -> _Reading:
         """Take in one reply."""
-        self._need_running()
         if not isinstance(action, str):
             raise TypeError(f"an action is the model's reply as str, not {type(action).__name__}")
         cut = getattr(action, "finish_reason", "stop") == "length" or len(action) > LONGEST_REPLY
         reply = prompt.printable(str(action)[:LONGEST_REPLY])
-        self.steps += 1
-        self.history.append(Message("assistant", reply))
+        reading = _Reading(reply, self._count(action, reply, episode))
+        episode.steps += 1
+        episode.history.append(Message("assistant", reply))
         if cut:
-            return _Reading(stop=StopReason.LENGTH)
+            reading.stop = StopReason.LENGTH
+            return reading
         parsed = self.format.parse(reply, self.toolbox.schemas, repair=self.repair)
-        self._repaired_calls += sum(bool(call.repairs) for call in parsed.calls)
-        answer, fault = self._answer(parsed)
+        episode.repaired_calls += sum(bool(call.repairs) for call in parsed.calls)
+        if self._respond is not None:
+            reading.calls = parsed.attempts
+            if not parsed.attempts:
+                self._make_own_move(episode, reading, self._respond, parsed.content)
+            return reading
+        answer, fault = self._answer.find(parsed)
         if parsed.attempts:
-            return _Reading(parsed.attempts, unheard=answer is not None)
-        if answer is not None:
-            self.answer = answer
-            return _Reading(stop=StopReason.ANSWER)
-        self.history.append(Message("user", fault))
-        return _Reading()
+            reading.calls, reading.unheard = parsed.attempts, answer is not None
+        elif answer is not None:
+            episode.answer, reading.stop = answer, StopReason.ANSWER
+        else:
+            how = self._answer.how_to_go_on(bool(self.toolbox.schemas))
+            episode.history.append(Message("user", f"error: {fault}; {how}"))
+            episode.unreadable += 1
+            reading.unreadable = True
+        return reading
 
-    def _settle(self, reading: _Reading, results: Sequence[ToolResult]) -> StepResult:
+    def _make_own_move(
+        self, episode: EpisodeState, reading: _Reading, respond: Responder, content: str
+    ) -> None:
+        """Let the environment answer a reply without a call."""
+        output = respond(content, episode.session)
+        episode.history.append(Message("user", self.format.neutralise(output.content)))
+        if output.reward:
+            reading.earned[RESPOND] = output.reward
+        if output.answer is not None:
+            episode.answer, reading.stop = output.answer, StopReason.ANSWER
+        elif output.done:
+            reading.stop = StopReason.DONE
+
+    def _settle(self, episode: EpisodeState, reading: _Reading, results: Sequence[ToolResult]) -> StepResult:
         """Take in the results of the calls and decide what comes next."""
         for position, result in enumerate(results):
             # The format's own words hold tags on purpose: they show the model how a call is written.
@@ -276,97 +392,118 @@ class ToolEnv(gym.Env[str, str]):
                 content += (
                     "\n(the answer beside these calls was not taken: read the results, then answer again)"
                 )
-            self.history.append(Message("tool", content, result.call_id, result.name or None))
-        self._calls += len(results)
-        self._failures.update(result.error for result in results if result.error is not None)
+            episode.history.append(Message("tool", content, result.call_id, result.name or None))
+            if result.error is not None:
+                episode.failures[result.error] += 1
+            if result.reward:
+                earned = f"{TOOLS}/{result.name}"
+                reading.earned[earned] = reading.earned.get(earned, 0.0) + result.reward
         records = [record_of(result) for result in results]
-        earned = sum(result.reward for result in results)
-        stop = reading.stop
-        if (given := next((each.answer for each in results if each.answer is not None), None)) is not None:
-            self.answer, stop = given, StopReason.ANSWER
-        if stop is None and self.steps >= self.max_steps:
-            stop = StopReason.MAX_STEPS
+        episode.records += records
+        stop = reading.stop or self._stop(episode, results)
+        terms = self._scorecard.of_step(
+            lambda: reward.Turn(
+                episode.task,
+                reading.reply,
+                reading.tokens,
+                records,
+                stop is StopReason.LENGTH,
+                reading.unreadable,
+            ),
+            reading.earned,
+            episode.sums,
+        )
         if stop is not None:
-            return self._end(stop, records, earned)
-        observation, info = self._view(records, {_EARNED: earned} if earned else {}, None)
-        return observation, float(earned), False, False, info
+            return self._end(episode, stop, records, terms)
+        observation, info = self._view(episode, records, terms)
+        return observation, math.fsum(terms.values()), False, False, info
 
-    def _end(self, stop: StopReason, records: list[dict[str, Any]], earned: float = 0.0) -> StepResult:
+    def _calls_left(self, episode: EpisodeState) -> int | None:
+        return None if self.budget.calls is None else max(0, self.budget.calls - len(episode.records))
+
+    def _stop(self, episode: EpisodeState, results: Sequence[ToolResult]) -> StopReason | None:
+        """Whether the results of the calls, or a budget, end the episode."""
+        given = next((each.answer for each in results if each.answer is not None), None)
+        if given is not None:
+            episode.answer = given
+            return StopReason.ANSWER
+        if any(each.done for each in results):
+            return StopReason.DONE
+        return self.budget.spent(episode.steps, episode.tokens, time.monotonic() - self._began)
+
+    def _end(
+        self,
+        episode: EpisodeState,
+        stop: StopReason,
+        records: list[dict[str, Any]],
+        terms: Mapping[str, float],
+    ) -> StepResult:
         self._running = False
+        episode.stop = stop
         self.toolbox.end()
-        values = self._score()
-        terms = {name: weight * values[name] for name, weight in self._weights.items()}
-        if earned:
-            terms[_EARNED] = earned
-        observation, info = self._view(records, terms, stop)
-        info["answer"] = self.answer
-        info["metrics"] = {name: values[name] for name in self._metrics} | {
-            "tool_calls": self._calls,
-            "invalid_calls": self._invalid_calls,
-            **{f"calls/{kind}": count for kind, count in self._failures.items()},
-            "repaired_calls": self._repaired_calls,
-            "steps": self.steps,
+        outcome = reward.Outcome(
+            answer=episode.answer,
+            task=episode.task,
+            calls=len(episode.records),
+            invalid_calls=episode.invalid_calls,
+            steps=episode.steps,
+            stop=stop,
+            tokens=episode.tokens,
+            unreadable=episode.unreadable,
+            failures=episode.failures,
+            records=episode.records,
+            state=episode.session.state,
+        )
+        at_the_end, metrics = self._scorecard.of_outcome(outcome, episode.sums)
+        paid = {**at_the_end, **terms}
+        observation, info = self._view(episode, records, paid)
+        info["answer"] = episode.answer
+        info["metrics"] = metrics | {
+            "tool_calls": outcome.calls,
+            "invalid_calls": outcome.invalid_calls,
+            **{f"calls/{kind}": count for kind, count in episode.failures.items()},
+            "repaired_calls": episode.repaired_calls,
+            "steps": episode.steps,
         }
-        terminated = stop is StopReason.ANSWER
-        return observation, float(sum(terms.values())), terminated, not terminated, info
+        return observation, math.fsum(paid.values()), stop.terminates, not stop.terminates, info
 
-    def _score(self) -> dict[str, float]:
-        assert self.task is not None  # an episode is running, so it has a task
-        outcome = reward.Outcome(self.answer, self.task, self._calls, self._invalid_calls, self.steps)
-        return {name: float(term(outcome)) for name, term in self._terms.items()}
+    def _count(self, action: str, reply: str, episode: EpisodeState) -> int | None:
+        """The tokens of a reply, as the sampler or the tokenizer counts them; they are added up."""
+        tokens: int | None = getattr(action, "tokens", None)
+        if tokens is None and self.tokenizer is not None:
+            tokens = self._length(reply)
+        if tokens is None and self.budget.tokens is not None:
+            raise ValueError(
+                "max_tokens needs the tokens of each reply: give the environment a tokenizer, or step with "
+                "Reply(text, tokens=number)"
+            )
+        episode.tokens = None if tokens is None or episode.tokens is None else episode.tokens + tokens
+        return tokens
 
-    def _answer(self, parsed: formats.ParsedReply) -> tuple[str | None, str]:
-        """The answer in the format's own form, or else in the tag, or None and a hint for the model."""
-        if parsed.answer is None:
-            return self._find_answer(parsed.content)
-        tagged, _ = self._find_answer(parsed.answer)  # a model that was told of both forms writes both
-        answer = tagged or parsed.answer.strip()
-        return (answer, "") if answer else (None, f"error: the answer is empty; {self._how_to_go_on()}")
-
-    @property
-    def _invalid_calls(self) -> int:
-        return sum(count for kind, count in self._failures.items() if kind in INVALID_CALLS)
-
-    def _find_answer(self, content: str) -> tuple[str | None, str]:
-        """The last answer in the reply, or None and a hint for the model."""
-        opening, closing = f"<{self.answer_tag}>", f"</{self.answer_tag}>"
-        end = content.rfind(closing)
-        start = content.rfind(opening, 0, end) if end >= 0 else -1
-        if start >= 0:
-            answer = content[start + len(opening) : end].strip()
-            if answer:
-                return answer, ""
-            fault = "error: the answer is empty"
-        elif opening in content:
-            fault = f"error: the answer is not closed by {closing}"
-        elif end >= 0:
-            fault = f"error: {closing} stands without its {opening}"
-        else:
-            fault = "error: the reply holds neither a tool call nor an answer"
-        return None, f"{fault}; {self._how_to_go_on()}"
-
-    def _how_to_go_on(self) -> str:
-        form = self.format.answer_form or f"<{self.answer_tag}>...</{self.answer_tag}>"
-        answer = f"give the final answer as {form}"
-        return f"call a tool, or {answer}" if self.toolbox.schemas else answer
+    def _length(self, text: str) -> int:
+        return len(self.tokenizer.encode(text, add_special_tokens=False))
 
     # -- what the model and the developer see
 
     def _view(
-        self, records: list[dict[str, Any]], terms: dict[str, float], stop: StopReason | None
-    ) -> tuple[str, dict[str, Any]]:
+        self, episode: EpisodeState, records: list[dict[str, Any]], terms: dict[str, float]
+    ) -> tuple[Any, dict[str, Any]]:
         """The observation, and the info that goes with it."""
-        assert self.task is not None  # reset comes before every view
-        self._stop_reason = stop
-        messages = [message.as_dict() for message in self._policy(self.history)]
-        turns = self.format.flatten(messages, self.toolbox.schemas)
-        return self._render_prompt(turns, self._running), {
+        moment = contexts.Moment(
+            step=episode.steps,
+            steps_left=self.max_steps - episode.steps,
+            format=self.format,
+            count=self._length if self.tokenizer is not None else None,
+            memory=episode.memory,
+        )
+        messages = [message.as_dict() for message in self._policy(episode.history, moment)]
+        return self._observe(messages, self.toolbox.schemas, self._running), {
             "messages": messages,
             "tools": self.toolbox.schemas,
-            "task_id": self.task.id,
+            "task_id": episode.task.id,
             "calls": records,
             "reward_terms": terms,
-            "stop_reason": str(stop) if stop else None,
+            "stop_reason": str(episode.stop) if episode.stop else None,
             "metrics": {},
         }
 
@@ -382,18 +519,23 @@ class ToolEnv(gym.Env[str, str]):
             raise IndexError(f"task {chosen} asked for, but {self.tasks.name} has {len(self.tasks)}, from 0")
         return self.tasks[int(chosen)]
 
-    def _need_running(self) -> None:
-        if not self._running:
-            state = "is over" if self.task else "has not begun"
+    @property
+    def _draws(self) -> bool:
+        """Whether somebody asks for random numbers in an episode."""
+        own = self._respond is not None and "rng" in self._respond.hidden
+        return own or any("rng" in tool.hidden for tool in self.toolbox.tools.values())
+
+    def _under_way(self) -> EpisodeState:
+        if self.episode is None or not self._running:
+            state = "is over" if self.episode else "has not begun"
             raise ResetNeeded(f"the episode {state}; call reset() before step()")
+        return self.episode
 
 
-def tokenizer_of(given: Any) -> Any:
-    """The tokenizer that a name stands for; anything else is one already."""
-    if not isinstance(given, str):
-        return given
-    try:
-        from transformers import AutoTokenizer
-    except ModuleNotFoundError as error:
-        raise missing_extra("transformers", "train") from error
-    return AutoTokenizer.from_pretrained(given)
+def _remade(spec: Any, state: EnvState) -> ToolEnv:
+    """The environment that was pickled."""
+    made = gym.make(spec, disable_env_checker=True).unwrapped
+    if not isinstance(made, ToolEnv):
+        raise StateError(f"{spec.id} makes a {type(made).__name__}, not a ToolEnv")
+    made.set_state(state)
+    return made

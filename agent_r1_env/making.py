@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from agent_r1_env import context as contexts
-from agent_r1_env import formats, reward
+from agent_r1_env import formats
 from agent_r1_env.catalog import Catalog, load_tool, load_tools
 from agent_r1_env.entry import Entry
 from agent_r1_env.env import ToolEnv
 from agent_r1_env.errors import AgentR1Error, CatalogError, UnknownName, unknown_name
 from agent_r1_env.loading import TargetFault, load_target
+from agent_r1_env.responding import Responder
+from agent_r1_env.scorecard import Scorecard
+from agent_r1_env.signature import SignatureFault
 from agent_r1_env.task import TaskSet
 from agent_r1_env.tool import Tool
 from agent_r1_env.tool_env import SingleToolEnv
@@ -22,8 +25,12 @@ _OPTIONS = (
     "chat_template",
     "context",
     "format",
+    "max_calls",
+    "max_seconds",
     "max_steps",
+    "max_tokens",
     "metrics",
+    "observation",
     "render_mode",
     "repair",
     "rewards",
@@ -59,6 +66,8 @@ def make_env(
     chosen = {name: options.pop(name) for name in _OPTIONS if name in options}
     settings = _settings(env) | chosen
     settings["format"] = _format(env, settings["format"])
+    settings["context"] = _context(env, settings["context"])
+    settings["respond"] = _respond(env)
     settings["terms"] = _own_terms(env, [*settings["rewards"], *settings["metrics"]])
     settings["rewards"] = {_term_name(name): weight for name, weight in settings["rewards"].items()}
     settings["metrics"] = [_term_name(name) for name in settings["metrics"]]
@@ -107,20 +116,39 @@ def check_env_entry(env: Entry) -> None:
         raise
     except (UnknownName, ValueError, TypeError) as fault:
         raise env.error(str(fault), "format") from None
-    _known(env, contexts.get, "context")
+    _context(env, env.data["context"])
+    _respond(env)
+    weights, metrics = env.data["reward"], env.data["metrics"]
+    own = _own_terms(env, [*weights, *metrics])
     for key in ("reward", "metrics"):
         for place, name in _places(env.data[key]):
-            if ":" in name:
-                _own_term(env, name, key, place)
-            else:
-                _known(env, reward.get, key, place, name=name)
+            weight = {_term_name(name): weights[name]} if key == "reward" else {}
+            try:
+                # The tools are not known yet: they may be those of an MCP server.
+                if not name.startswith("tools/"):
+                    Scorecard(weight, [] if weight else [_term_name(name)], own)
+            except (UnknownName, ValueError, TypeError) as fault:
+                raise env.error(str(fault), key, place, of_key=key == "reward") from None
 
 
-def _known(env: Entry, get: Callable[[str], Any], *keys: str | int, name: str | None = None) -> None:
+def _context(env: Entry, given: Any) -> contexts.ContextPolicy:
     try:
-        get(env.get(*keys) if name is None else name)
-    except UnknownName as unknown:
-        raise env.error(str(unknown), *keys, of_key=name is not None and keys[-1] == name) from None
+        return contexts.resolve(given, env.path.parent)
+    except TargetFault as fault:
+        raise env.error(str(fault), "context") from fault.__cause__
+    except (UnknownName, ValueError, TypeError) as fault:
+        raise env.error(str(fault), "context") from None
+
+
+def _respond(env: Entry) -> Callable[..., Any] | None:
+    if env.data.get("respond") is None:
+        return None
+    respond = env.target("respond")
+    try:
+        Responder.of(respond)
+    except (SignatureFault, TypeError) as fault:
+        raise env.error(str(fault), "respond") from None
+    return cast(Callable[..., Any], respond)
 
 
 def _settings(env: Entry) -> dict[str, Any]:
@@ -131,6 +159,9 @@ def _settings(env: Entry) -> dict[str, Any]:
         "repair": data["repair"],
         "answer_tag": data["answer"]["tag"],
         "max_steps": data["max_steps"],
+        "max_calls": data.get("max_calls"),
+        "max_tokens": data.get("max_tokens"),
+        "max_seconds": data.get("max_seconds"),
         "context": data["context"],
         "rewards": data["reward"],
         "metrics": data["metrics"],
@@ -192,7 +223,7 @@ def _load_tools(
     return tools
 
 
-def _own_terms(env: Entry, names: Iterable[str]) -> dict[str, reward.Term]:
+def _own_terms(env: Entry, names: Iterable[str]) -> dict[str, Callable[..., Any]]:
     """The terms that are named by a target of the user's own."""
     places = {name: (key, place) for key in ("reward", "metrics") for place, name in _places(env.data[key])}
     return {
@@ -202,14 +233,14 @@ def _own_terms(env: Entry, names: Iterable[str]) -> dict[str, reward.Term]:
     }
 
 
-def _own_term(env: Entry, name: str, *keys: str | int) -> reward.Term:
+def _own_term(env: Entry, name: str, *keys: str | int) -> Callable[..., Any]:
     try:
-        term: reward.Term = load_target(name, env.path.parent)
+        term = load_target(name, env.path.parent)
     except TargetFault as fault:
         raise env.error(str(fault), *keys) from fault.__cause__
     if not callable(term):
         raise env.error(f"{name} is {type(term).__name__}, not a function of an Outcome", *keys)
-    return term
+    return cast(Callable[..., Any], term)
 
 
 def _term_name(name: str) -> str:

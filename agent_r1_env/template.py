@@ -164,21 +164,32 @@ class ChatTemplate:
         messages = info.get("messages") or [turn("user", observation)]
         return self.prompt_ids(messages, info.get("tools") or [])
 
-    def prompt_ids(self, messages: Sequence[Turn], tools: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Ids of the whole conversation, ending where the model's next turn begins."""
-        return list(self.tokenizer.encode(self.prompt_text(messages, tools), add_special_tokens=False))
+    def prompt_ids(
+        self, messages: Sequence[Turn], tools: Sequence[Mapping[str, Any]], prompt: bool = True
+    ) -> list[int]:
+        """Ids of ``prompt_text``."""
+        text = self.prompt_text(messages, tools, prompt)
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
 
-    def prompt_text(self, messages: Sequence[Turn], tools: Sequence[Mapping[str, Any]]) -> str:
-        """Text of the whole conversation; special tokens inside user and tool turns are broken by a space."""
+    def prompt_text(
+        self, messages: Sequence[Turn], tools: Sequence[Mapping[str, Any]], prompt: bool = True
+    ) -> str:
+        """Text of the whole conversation; special tokens inside user and tool turns are broken by a space.
+
+        Args:
+            prompt: it ends where the model's next turn begins, and not with the last message.
+        """
         turns = [self._prepared(message) for message in messages]
         try:
-            return self._render(*self.layout.lay_out(turns, tools, self.format, self._disarm))
+            return self._render(*self.layout.lay_out(turns, tools, self.format, self._disarm), prompt)
         except Refused as refused:
             if self.layout.mode is Mode.FLATTENED:
                 raise TemplateFault(f"the chat template fails on this conversation: {refused}") from refused
-            return self._flattened(turns, tools, refused)
+            return self._flattened(turns, tools, refused, prompt)
 
-    def _flattened(self, turns: Sequence[Turn], tools: Sequence[Mapping[str, Any]], why: Refused) -> str:
+    def _flattened(
+        self, turns: Sequence[Turn], tools: Sequence[Mapping[str, Any]], why: Refused, prompt: bool
+    ) -> str:
         """A conversation that the template refuses as it is: what a model writes must not end a run."""
         if not self._warned:
             self._warned = True
@@ -189,7 +200,7 @@ class ChatTemplate:
         system = self.facts.findings["system role"].kept
         layout = Layout(Mode.FLATTENED, system, self.facts.silence)
         try:
-            return self._render(*layout.lay_out(turns, tools, self.format))
+            return self._render(*layout.lay_out(turns, tools, self.format), prompt)
         except Refused as refused:
             raise TemplateFault(f"the chat template fails on this conversation: {refused}") from refused
 

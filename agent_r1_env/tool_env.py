@@ -9,10 +9,10 @@ import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
 from agent_r1_env import prompt
-from agent_r1_env.env import tokenizer_of
 from agent_r1_env.errors import unknown_name
 from agent_r1_env.formats.jsontext import json_fault, read_json
 from agent_r1_env.messages import CallError, CallFault, Message, ToolCall, ToolResult, record_of
+from agent_r1_env.observing import tokenizer_of
 from agent_r1_env.spaces import UnicodeText
 from agent_r1_env.tool import Tool
 from agent_r1_env.toolbox import Session, Toolbox

@@ -157,7 +157,7 @@ def test_unknown_names_are_refused_when_the_environment_is_made():
     with pytest.raises(UnknownName, match="did you mean 'exact_match'"):
         ToolEnv(tasks(), [], rewards={"exact_mach": 1.0})
     with pytest.raises(UnknownName, match="known: append"):
-        ToolEnv(tasks(), [], context="window")
+        ToolEnv(tasks(), [], context="windw")
     with pytest.raises(UnknownName, match="did you mean 'ansi'"):
         ToolEnv(tasks(), [], render_mode="ansy")
     with pytest.raises(ValueError, match="at least 1"):

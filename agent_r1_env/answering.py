@@ -1,0 +1,39 @@
+"""Where a reply gives its final answer, and what to tell a model whose reply holds none."""
+
+from __future__ import annotations
+
+from agent_r1_env import formats
+
+
+class AnswerTag:
+    """The answer between ``<tag>`` and ``</tag>``, or in the wire format's own form where it has one."""
+
+    def __init__(self, tag: str, format: formats.Format) -> None:
+        self._opening, self._closing = f"<{tag}>", f"</{tag}>"
+        self._form = format.answer_form or f"{self._opening}...{self._closing}"
+
+    def find(self, parsed: formats.ParsedReply) -> tuple[str | None, str]:
+        """The answer; or None and what is wrong, for the model."""
+        if parsed.answer is None:
+            return self._tagged(parsed.content)
+        tagged, _ = self._tagged(parsed.answer)  # a model that was told of both forms writes both
+        answer = tagged or parsed.answer.strip()
+        return (answer, "") if answer else (None, "the answer is empty")
+
+    def how_to_go_on(self, tools: bool) -> str:
+        """What the model may do next, ``tools`` being whether it may call any."""
+        answer = f"give the final answer as {self._form}"
+        return f"call a tool, or {answer}" if tools else answer
+
+    def _tagged(self, content: str) -> tuple[str | None, str]:
+        """The last answer in the text."""
+        end = content.rfind(self._closing)
+        start = content.rfind(self._opening, 0, end) if end >= 0 else -1
+        if start >= 0:
+            answer = content[start + len(self._opening) : end].strip()
+            return (answer, "") if answer else (None, "the answer is empty")
+        if self._opening in content:
+            return None, f"the answer is not closed by {self._closing}"
+        if end >= 0:
+            return None, f"{self._closing} stands without its {self._opening}"
+        return None, "the reply holds neither a tool call nor an answer"
