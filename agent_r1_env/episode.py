@@ -27,6 +27,8 @@ class Step:
         reward: Of this step alone.
         prompt: The environment's own text of the prompt; None when it was not kept.
         reply: The text that was handed to the environment.
+        prompt_tokens: Tokens of the prompt, also where no ids are known; None when nobody counted.
+        reply_tokens: Tokens of the reply, likewise.
         calls: Name, success, error and seconds of each tool call of the reply.
         generate_seconds: From asking for the reply to having it, waiting in the engine's queue included.
         tool_seconds: Time in the environment's step.
@@ -39,6 +41,8 @@ class Step:
     prompt: str | None = None
     reply: str = ""
     finish_reason: str = "stop"
+    prompt_tokens: int | None = None
+    reply_tokens: int | None = None
     reward_terms: Mapping[str, float] = field(default_factory=dict)
     calls: Sequence[Mapping[str, Any]] = ()
     generate_seconds: float = 0.0
@@ -56,6 +60,7 @@ class Episode:
 
     Attributes:
         group: Episodes of one group are compared with each other (several tries at one task).
+        sample: Which of several tries at one task it is, from 0; only evaluation counts them.
         steps: Empty when the first prompt already overflowed or ``reset`` failed.
         stop_reason: Why it ended: "answer", "max_steps", "length", "prompt_overflow", "error", ...
         truncation_reward: Reward paid when the rollout itself ended the episode, so outside any step.
@@ -79,6 +84,7 @@ class Episode:
     policy_version: int | None = None
     temperature: float | None = None
     error: str | None = None
+    sample: int = 0
 
     @property
     def reward(self) -> float:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, TypeVar
 
-from agent_r1_env.engines import Engine, Generation, Sampling
 from agent_r1_env.episode import Episode, Step
 from agent_r1_env.errors import PromptTooLong
 from agent_r1_env.hosted import HostedEnv
 from agent_r1_env.messages import Reply
-from agent_r1_env.template import Template
+from agent_r1_env.players import Player, Sampled
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -29,39 +27,15 @@ class EpisodeRequest:
         task: Passed to ``reset`` as ``options={"task": task}``; None lets the environment choose by its seed.
         seed: Of the environment's ``reset``.
         group: Label of the episodes that are compared with each other.
+        sample: Which of several tries at one task it is, from 0.
+        salt: Makes its replies differ from those of all other episodes; None: its place in the run does.
     """
 
     task: int | str | None
     seed: int | None
     group: int = 0
-
-
-@dataclass(frozen=True)
-class Player:
-    """The policy's side: a template to read with and an engine to answer with."""
-
-    engine: Engine
-    template: Template
-    sampling: Sampling
-    max_prompt_tokens: int | None = None
-
-    async def reply(self, prompt_ids: Sequence[int], salt: str) -> Generation:
-        """Sample one reply; ``salt`` makes its seed differ from that of every other reply.
-
-        Raises:
-            PromptTooLong: the prompt is longer than allowed, or leaves the engine no room.
-        """
-        if self.max_prompt_tokens is not None and len(prompt_ids) > self.max_prompt_tokens:
-            raise PromptTooLong(
-                f"{len(prompt_ids)} prompt tokens are more than the {self.max_prompt_tokens} allowed"
-            )
-        sampling = replace(
-            self.sampling,
-            seed=_derived_seed(self.sampling.seed, salt),
-            stop=_union(self.sampling.stop, self.template.stop),
-            stop_token_ids=_union(self.sampling.stop_token_ids, self.template.stop_token_ids),
-        )
-        return await self.engine.generate(prompt_ids, sampling)
+    sample: int = 0
+    salt: str | None = None
 
 
 class _Broken(Exception):
@@ -110,6 +84,7 @@ async def play(env: HostedEnv, request: EpisodeRequest, player: Player, salt: st
         task_id=record.task_id,
         seed=request.seed,
         group=request.group,
+        sample=request.sample,
         steps=tuple(record.steps),
         terminated=record.terminated,
         truncated=record.truncated or error is not None,
@@ -128,40 +103,35 @@ async def _turns(env: HostedEnv, request: EpisodeRequest, player: Player, record
     task_id = record.info.get("task_id", request.task)
     record.task_id = None if task_id is None else str(task_id)
     while not (record.terminated or record.truncated):
-        prompt_ids = player.template.encode(observation, record.info)
         start = time.perf_counter()
         try:
-            generation = await player.reply(prompt_ids, f"{salt}/{len(record.steps)}")
+            sampled = await player.answer(observation, record.info, f"{salt}/{len(record.steps)}")
         except PromptTooLong:
             record.truncated = True
             record.truncation_reward, record.info = await _guarded(env.truncate("prompt_overflow"))
             return
         seconds = time.perf_counter() - start
-        observation = await _turn(env, player, record, str(observation), prompt_ids, generation, seconds)
+        observation = await _turn(env, record, str(observation), sampled, seconds)
 
 
 async def _turn(
-    env: HostedEnv,
-    player: Player,
-    record: _Record,
-    prompt: str,
-    prompt_ids: Sequence[int],
-    generation: Generation,
-    generate_seconds: float,
+    env: HostedEnv, record: _Record, prompt: str, sampled: Sampled, generate_seconds: float
 ) -> Any:
     """Hand one reply to the environment, note what it made of it, and return what it shows next."""
-    reply = Reply(player.template.reply_text(generation.ids), generation.finish_reason)
+    reply = Reply(sampled.text, sampled.finish_reason, sampled.tokens)
     start = time.perf_counter()
     observation, reward, terminated, truncated, info = await _guarded(env.step(reply))
     record.info, record.terminated, record.truncated = info, bool(terminated), bool(truncated)
     step = Step(
-        prompt_ids=prompt_ids,
-        response_ids=generation.ids,
-        logprobs=generation.logprobs,
+        prompt_ids=sampled.prompt_ids,
+        response_ids=sampled.ids,
+        logprobs=sampled.logprobs,
         reward=float(reward),
         prompt=prompt,
         reply=str(reply),
-        finish_reason=generation.finish_reason,
+        finish_reason=sampled.finish_reason,
+        prompt_tokens=sampled.prompt_tokens,
+        reply_tokens=sampled.tokens,
         reward_terms=dict(info.get("reward_terms", {})),
         calls=tuple(info.get("calls", ())),
         generate_seconds=generate_seconds,
@@ -181,14 +151,3 @@ async def _guarded(act: Awaitable[_T]) -> _T:
         return await act
     except (Exception, SystemExit) as error:
         raise _Broken(f"{type(error).__name__}: {error}") from error
-
-
-def _union(first: Sequence[Any], second: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(dict.fromkeys([*first, *second]))
-
-
-def _derived_seed(seed: int | None, salt: str) -> int | None:
-    """A seed for one reply: with the same one for all, the tries at a task would all be the same."""
-    if seed is None:
-        return None
-    return int.from_bytes(hashlib.blake2b(f"{seed}/{salt}".encode(), digest_size=4).digest(), "big")

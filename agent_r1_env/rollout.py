@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from agent_r1_env import auto, formats
-from agent_r1_env.engines import Engine, Sampling
+from agent_r1_env.engines import Engine, Sampling, TextEngine
 from agent_r1_env.episode import Episode
 from agent_r1_env.errors import FormatWarning
 from agent_r1_env.foreign import ForeignCalls
 from agent_r1_env.hosted import HostedEnv, close_all, close_all_async
-from agent_r1_env.play import EpisodeRequest, Player, play
+from agent_r1_env.play import EpisodeRequest, play
+from agent_r1_env.players import ChatPlayer, Player, TokenPlayer
 from agent_r1_env.template import Template, template_for
 
 __all__ = ["EpisodeRequest", "Rollout"]
@@ -43,7 +44,7 @@ class Rollout:
         env_id: str,
         env_kwargs: Mapping[str, Any] | None = None,
         *,
-        engine: Engine,
+        engine: Engine | TextEngine,
         template: Template | None = None,
         sampling: Sampling | None = None,
         concurrency: int = 64,
@@ -55,6 +56,7 @@ class Rollout:
         Args:
             env_kwargs: Of ``gymnasium.make``; ``format="auto"`` is the format that the chat template of the
                 engine's tokenizer speaks.
+            engine: With a ``TextEngine`` episodes hold no token ids.
             template: None is the chat template of the engine's tokenizer with the environment's wire format,
                 or plain text where the tokenizer has no chat template.
             sampling: Its stop ids and texts are added to those of the template. With a seed every reply is
@@ -67,7 +69,10 @@ class Rollout:
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, got {concurrency}")
         self.env_id = env_id
-        self.env_kwargs = auto.resolve(env_kwargs, engine.tokenizer)
+        if isinstance(engine, TextEngine):
+            self.env_kwargs = dict(env_kwargs or {})
+        else:
+            self.env_kwargs = auto.resolve(env_kwargs, engine.tokenizer)
         self.engine = engine
         self.template = template
         self.sampling = sampling or Sampling()
@@ -119,7 +124,7 @@ class Rollout:
         try:
             for place, request in batch.requests:
                 env = env or await self._environment(batch.making)
-                salt = f"{batch.policy_version}/{place}"
+                salt = request.salt or f"{batch.policy_version}/{place}"
                 episode = await play(env, request, self._player(env), salt)
                 episode = replace(episode, policy_version=batch.policy_version)
                 if episode.failed:
@@ -150,9 +155,11 @@ class Rollout:
         format = getattr(env.env.unwrapped, "format", None)
         if self._foreign is None and isinstance(format, formats.Format):
             self._foreign = ForeignCalls(format)
+        if isinstance(self.engine, TextEngine):
+            return ChatPlayer(self.engine, format or formats.get("hermes"), self.sampling)
         if self.template is None:
             self.template = template_for(self.engine.tokenizer, format or formats.get("hermes"))
-        return Player(self.engine, self.template, self.sampling, self.max_prompt_tokens)
+        return TokenPlayer(self.engine, self.template, self.sampling, self.max_prompt_tokens)
 
     def _watch(self, episode: Episode) -> None:
         """Look out for calls in another form than the environment reads."""

@@ -1,15 +1,16 @@
 """Generation back ends behind one small seam: token ids in, sampled token ids and their log-probs out.
 
-One back end a file: ``vllm`` (in process), ``hf`` (a transformers model) and ``scripted`` (a Python function,
-for tests and baselines). None of them is imported here, so this module costs nothing.
+One back end a file: ``vllm`` (in process), ``hf`` (a transformers model), ``scripted`` (a Python function,
+for tests and baselines) and ``openai``, a model behind a URL, which takes messages and gives text. None of
+them is imported here, so this module costs nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from agent_r1_env.errors import PromptTooLong
 from agent_r1_env.messages import FinishReason
@@ -70,6 +71,24 @@ class Generation:
             raise ValueError(f"a generation has {len(self.ids)} ids but {len(self.logprobs)} log-probs")
 
 
+@dataclass(frozen=True)
+class TextGeneration:
+    """One sampled reply of a model that shows no token ids.
+
+    Attributes:
+        finish_reason: "length" when the token budget or the model's context ended the reply.
+        prompt_tokens: of the prompt, as the model counted; None when it did not say.
+        tokens: of the reply, as the model counted; None when it did not say.
+        stopped_by: the stop text that ended the reply, where the model said so; not in ``text``.
+    """
+
+    text: str
+    finish_reason: FinishReason
+    prompt_tokens: int | None = None
+    tokens: int | None = None
+    stopped_by: str = ""
+
+
 class Tokenizer(Protocol):
     """What is asked of a tokenizer; every transformers tokenizer has it."""
 
@@ -99,6 +118,26 @@ class Engine(Protocol):
 
         Raises:
             PromptTooLong: nothing fits behind the prompt.
+        """
+
+    def close(self) -> None:
+        """Give back what the engine itself made; twice is harmless."""
+
+
+@runtime_checkable
+class TextEngine(Protocol):
+    """A policy that samples text and shows no token ids: good for evaluation, not for training.
+
+    Any number of ``chat`` calls may wait at once. Cancelling the awaiting task drops the request.
+    """
+
+    async def chat(self, messages: Sequence[Mapping[str, Any]], sampling: Sampling) -> TextGeneration:
+        """Sample one reply to a conversation of system, user and assistant turns.
+
+        ``sampling.stop_token_ids`` mean nothing here.
+
+        Raises:
+            PromptTooLong: nothing fits behind the conversation.
         """
 
     def close(self) -> None:
