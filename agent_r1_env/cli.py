@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     own.add_argument("--namespace", metavar="NAME", default="Me", help="of its environments (default: Me)")
     _add_eval(commands.add_parser("eval", parents=[own], help="score a policy or a model on an environment"))
+    _add_score(commands.add_parser("score", help="score a file of predictions as the official scripts do"))
     _add_train(commands.add_parser("train", parents=[own], help="train a model with a recipe"))
     _add_list(commands.add_parser("list", parents=[own], help="show what is there"))
     _add_serve_search(commands.add_parser("serve-search", help="serve BM25 search over a file of paragraphs"))
@@ -102,6 +103,15 @@ def _add_eval(parser: argparse.ArgumentParser) -> None:
     add("--episodes", metavar="FILE", help="append every episode to this JSON-lines file")
     add("--json", action="store_true", help="print JSON alone")
     parser.set_defaults(run=_eval)
+
+
+def _add_score(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--dataset", metavar="NAME", required=True, help="hotpotqa, 2wiki or musique")
+    add("--predictions", metavar="FILE", required=True, help="in the form that the data set's script takes")
+    add("--gold", metavar="FILE", required=True, help="the data set's own file, or its Hugging Face form")
+    add("--aliases", metavar="FILE", help="the alias file of 2wiki: Q_id, aliases, demonyms as JSON lines")
+    parser.set_defaults(run=_score, register=None)
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
@@ -283,6 +293,12 @@ def _report(found: Evaluation, episodes: str | None) -> str:
     if episodes is not None:
         lines.append(f"episodes: {episodes}")
     return "\n".join(lines)
+
+
+def _score(options: argparse.Namespace) -> int:
+    from agent_r1_env import score_cli
+
+    return score_cli.run(options.dataset, options.predictions, options.gold, aliases=options.aliases)
 
 
 def _train(options: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """Scores of an answer against the right ones, number for number those of the official HotpotQA script.
 
-``exact_match`` is strict; an answer that merely contains the right one scores in ``sub_exact_match``.
+``exact_match`` is strict; an answer that merely contains the right one scores in ``sub_exact_match``, and in
+``cover`` if it contains it word for word. Other data sets' rules: ``official``; numbers: ``mathequal``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
+def normalize_wording(text: str) -> str:
+    """Like ``normalize_answer``, with articles left in."""
+    return " ".join(text.lower().translate(_NO_PUNCTUATION).split())
+
+
 def exact_match(prediction: str, golds: Sequence[str]) -> float:
     """1.0 if the prediction equals one of the golds after normalisation, else 0.0."""
     bare = normalize_answer(prediction)
@@ -31,9 +37,22 @@ def exact_match(prediction: str, golds: Sequence[str]) -> float:
 
 
 def sub_exact_match(prediction: str, golds: Sequence[str]) -> float:
-    """1.0 if one of the golds is part of the prediction after normalisation, else 0.0."""
+    """1.0 if one of the golds is part of the prediction after normalisation, else 0.0.
+
+    Letters count, not words: "no" is part of "another". ``cover`` is stricter.
+    """
     bare = normalize_answer(prediction)
     return float(any(normalize_answer(gold) in bare for gold in golds))
+
+
+def cover(prediction: str, golds: Sequence[str]) -> float:
+    """1.0 if the words of one of the golds stand in the prediction, side by side, after normalisation.
+
+    Whole words count, so "no" is not in "another", and ``exact_match <= cover <= sub_exact_match``. A gold of
+    which normalisation leaves nothing, such as "A", is in no prediction that says something.
+    """
+    bare = f" {normalize_answer(prediction)} "
+    return float(any(f" {normalize_answer(gold)} " in bare for gold in golds))
 
 
 def f1(prediction: str, golds: Sequence[str]) -> float:

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_r1_env.scoring import exact_match, f1, normalize_answer, overlap, sub_exact_match
+from agent_r1_env.scoring import (
+    cover,
+    exact_match,
+    f1,
+    normalize_answer,
+    normalize_wording,
+    overlap,
+    sub_exact_match,
+)
 
 WORDS = st.lists(
     st.sampled_from(["the", "a", "Oslo", "oslo!", "New", "york", "yes", "no", "3.5", "É", "北京", "-"]),
@@ -74,7 +82,35 @@ def test_one_answer(prediction: str, gold: str, em: float, word_f1: float, sub: 
 def test_the_best_gold_counts() -> None:
     assert exact_match("NYC", ["New York", "NYC"]) == 1.0
     assert f1("New York City", ["Oslo", "New York"]) == pytest.approx(0.8)
-    assert exact_match("NYC", []) == f1("NYC", []) == sub_exact_match("NYC", []) == 0.0
+    assert exact_match("NYC", []) == f1("NYC", []) == sub_exact_match("NYC", []) == cover("NYC", []) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("prediction", "gold", "score"),
+    [
+        pytest.param("It is Oslo, in Norway.", "oslo", 1, id="a-word"),
+        pytest.param("the city of New York today", "New York", 1, id="words-side-by-side"),
+        pytest.param("New, the York", "New York", 1, id="articles-do-not-count"),
+        pytest.param("York New", "New York", 0, id="order-counts"),
+        pytest.param("New old York", "New York", 0, id="a-word-between"),
+        pytest.param("another", "no", 0, id="letters-inside-a-word"),
+        pytest.param("1990s", "1990", 0, id="digits-inside-a-word"),
+        pytest.param("anything", "A", 0, id="nothing-left-of-the-gold"),
+        pytest.param("the", "A", 1, id="nothing-left-of-both"),
+        pytest.param("", "Oslo", 0, id="empty"),
+    ],
+)
+def test_cover_looks_for_whole_words(prediction: str, gold: str, score: float) -> None:
+    assert cover(prediction, [gold]) == score
+
+
+@given(TEXTS, st.lists(TEXTS, max_size=3))
+def test_cover_lies_between_the_strict_and_the_lenient_match(prediction: str, golds: list[str]) -> None:
+    assert exact_match(prediction, golds) <= cover(prediction, golds) <= sub_exact_match(prediction, golds)
+
+
+def test_wording_keeps_articles() -> None:
+    assert normalize_wording(" The  U.S.,\na Land") == "the us a land"
 
 
 @given(TEXTS)
@@ -98,5 +134,5 @@ def test_scores_are_bounded_and_symmetric(left: str, right: str) -> None:
 
 @given(TEXTS, st.lists(TEXTS, max_size=3), TEXTS)
 def test_more_golds_never_lower_a_score(prediction: str, golds: list[str], more: str) -> None:
-    for score in (exact_match, f1, sub_exact_match):
+    for score in (exact_match, f1, sub_exact_match, cover):
         assert score(prediction, [*golds, more]) >= score(prediction, golds)
