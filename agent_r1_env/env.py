@@ -302,7 +302,8 @@ class ToolEnv(gym.Env[Any, str]):
             StateError: a tool keeps something that cannot be copied.
         """
         state = self.get_state()
-        twin = copy.copy(self)
+        twin = object.__new__(type(self))  # copy.copy would pickle
+        twin.__dict__.update(self.__dict__)
         twin._np_random = None
         twin.observation_space = copy.deepcopy(self.observation_space)
         twin.action_space = copy.deepcopy(self.action_space)
