@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 BUILTIN_NAMESPACE = "AgentR1"
 _ENTRY_POINT = "agent_r1_env.making:make_env"
 _TOOL_ENTRY_POINT = "agent_r1_env.making:make_tool_env"
+_VECTOR_ENTRY_POINTS = {
+    _ENTRY_POINT: "agent_r1_env.vector:make_vec_env",
+    _TOOL_ENTRY_POINT: "agent_r1_env.vector:make_vec_tool_env",
+}
 _FOLDERS = {"tool": "tools", "env": "envs", "recipe": "trainers"}
 _LIST = re.compile(r"(?:\ufeff|---|#.*|\s)*-\s")  # the first thing in the file is an item
 
@@ -250,7 +254,12 @@ def _register(
                 f"{env_id} is registered already, by {owner}; choose another namespace", file=root
             )
         if known is None:
-            gym.register(env_id, entry_point=entry_point, kwargs=kwargs)
+            gym.register(
+                env_id,
+                entry_point=entry_point,
+                vector_entry_point=_VECTOR_ENTRY_POINTS[entry_point],
+                kwargs=kwargs,
+            )
         ids.append(env_id)
     return ids
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 from gymnasium.spaces import Space, Tuple
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector.utils import (
     batch_differing_spaces,
     create_empty_array,
@@ -121,6 +122,11 @@ class SharedValues(Sequence[Any]):
 
 def _batch_differing(spaces: Sequence[EncodedSpace[Any]]) -> Tuple[Any]:
     return Tuple([deepcopy(space) for space in spaces], seed=deepcopy(spaces[0].np_random))
+
+
+@is_space_dtype_shape_equiv.register(EncodedSpace)
+def _alike(one: EncodedSpace[Any], other: Any) -> bool:
+    return type(one) is type(other) and one.shared_bytes == other.shared_bytes
 
 
 @create_empty_array.register(EncodedSpace)

@@ -8,6 +8,7 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector.utils import (
     batch_differing_spaces,
     batch_space,
@@ -185,6 +186,9 @@ def test_a_batch_holds_one_value_for_each_environment(make):
 
 
 def test_spaces_of_other_options_make_a_batch_too():
+    assert is_space_dtype_shape_equiv(TokenIds(3), TokenIds(9))
+    assert not is_space_dtype_shape_equiv(TokenIds(3), TokenIds(3, shared_bytes=8))
+    assert not is_space_dtype_shape_equiv(TokenIds(), UnicodeText())
     batch = batch_differing_spaces([TokenIds(3), TokenIds(9)])
     assert (np.array([2]), np.array([8])) in batch
     assert (np.array([8]), np.array([2])) not in batch
