@@ -70,6 +70,12 @@ class Entity:
         """The paragraph; every sentence but the first brings the space before it."""
         return "".join(self.sentences)
 
+    @property
+    def words(self) -> dict[str, str]:
+        """What questions call it and, if it is a work, those behind it."""
+        role, house = self.facts.get("role", ""), self.facts.get("house noun", "")
+        return {"name": self.name, "role": role, "house": house, "noun": NOUNS.get(role, "")}
+
     def sentence(self, fact: str) -> int:
         """The number of the sentence that tells a fact."""
         return next(number for number, text in enumerate(self.sentences) if self.facts[fact] in text)
@@ -80,6 +86,7 @@ WORK_KINDS = (
     WorkKind("a novel", "writer", "written", "Press", "publisher", "published", "is set"),
     WorkKind("an album", "singer", "recorded", "Records", "label", "released", "was recorded"),
 )
+NOUNS = {kind.role: kind.noun.split()[1] for kind in WORK_KINDS}
 HOUSE_NOUNS = {"Studio": "film studio", "Press": "publisher", "Records": "record label", "College": "school"}
 
 
@@ -115,12 +122,13 @@ class World:
         free = [name for name in names if name not in self.avoid]
         return [Entity(name) for name in self.rng.sample(free, count)]
 
-    def _year(self) -> str:
+    def year(self) -> str:
+        """A year in which something may have happened."""
         return str(self.rng.randint(FIRST_YEAR, LAST_YEAR))
 
     def _tell_places(self) -> None:
         for place in self.places:
-            region, year = self.rng.choice(self.regions), self._year()
+            region, year = self.rng.choice(self.regions), self.year()
             place.facts = {"region": region.name, "year": year}
             place.sentences = [f"{place.name} is a city in {region.name}.", f" It was founded in {year}."]
         for region in self.regions:
@@ -131,7 +139,7 @@ class World:
     def _tell_houses(self) -> None:
         for kind, houses in self.houses.items():
             for house in houses:
-                city, year = self.rng.choice(self.places).name, self._year()
+                city, year = self.rng.choice(self.places).name, self.year()
                 house.facts = {"city": city, "year": year}
                 house.sentences = [
                     f"{house.name} is a {HOUSE_NOUNS[kind]} based in {city}.",
@@ -141,7 +149,7 @@ class World:
     def _tell_people(self) -> None:
         for number, person in enumerate(self.people):
             role = WORK_KINDS[number % len(WORK_KINDS)].role
-            city, year = self.rng.choice(self.places).name, self._year()
+            city, year = self.rng.choice(self.places).name, self.year()
             person.facts = {"role": role, "city": city, "year": year}
             person.sentences = [f"{person.name} is a {role} born in {city} in {year}."]
             if self.rng.random() < 0.7:
@@ -153,7 +161,7 @@ class World:
         for number, work in enumerate(self.works):
             kind = WORK_KINDS[number % len(WORK_KINDS)]
             maker = self.rng.choice([person for person in self.people if person.facts["role"] == kind.role])
-            house, year = self.rng.choice(self.houses[kind.house]).name, self._year()
+            house, year = self.rng.choice(self.houses[kind.house]).name, self.year()
             work.facts = {
                 "role": kind.role, "house noun": kind.house_noun,
                 "maker": maker.name, "house": house, "year": year,

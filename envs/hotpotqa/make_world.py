@@ -70,16 +70,8 @@ def _bridges(world: World) -> Iterator[Question]:
             answer = second.facts[fact]
             if any(answer in sentence for sentence in [entity.name, *entity.sentences]):
                 continue
-            support = (
-                (entity.name, entity.sentence(link)),
-                (second.name, second.sentence(fact)),
-            )
-            words = {
-                "role": entity.facts.get("role"),
-                "house": entity.facts.get("house noun"),
-                "name": entity.name,
-            }
-            yield Question(text.format(**words), answer, "bridge", support)
+            support = (entity.name, entity.sentence(link)), (second.name, second.sentence(fact))
+            yield Question(text.format(**entity.words), answer, "bridge", support)
 
 
 def _comparison(world: World) -> Question:
