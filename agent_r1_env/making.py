@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, cast
 
 from agent_r1_env import context as contexts
-from agent_r1_env import formats
+from agent_r1_env import formats, methods
 from agent_r1_env.catalog import Catalog, load_tool, load_tools
 from agent_r1_env.entry import Entry
 from agent_r1_env.env import ToolEnv
@@ -44,6 +45,7 @@ def make_env(
     entry: str,
     folder: str | None = None,
     *,
+    method: str = methods.TOOL_CALL,
     tool_config: Mapping[str, Mapping[str, Any]] | None = None,
     **options: Any,
 ) -> ToolEnv:
@@ -52,6 +54,7 @@ def make_env(
     Args:
         entry: ``namespace/name``.
         folder: of the catalogue; the built-in one by default.
+        method: how its questions are put, see `agent_r1_env.methods`.
         tool_config: by tool, values in place of those under ``config`` in the tool's file.
         options: arguments of ``ToolEnv`` in place of what the entry says; all others go to the function
             that loads the tasks, such as ``split``, ``data``, ``corpus`` and ``source``.
@@ -60,6 +63,7 @@ def make_env(
         CatalogError: the entry is wrong; names file, line and key.
         UnknownName: an option, or a name in one, that does not exist.
         DataError: the tasks cannot be read.
+        AgentR1Error: the environment cannot be put by that method.
     """
     catalog = Catalog.open(folder)
     env = catalog.env(entry.rpartition("/")[2])
@@ -72,7 +76,10 @@ def make_env(
     settings["rewards"] = {_term_name(name): weight for name, weight in settings["rewards"].items()}
     settings["metrics"] = [_term_name(name) for name in settings["metrics"]]
     tasks = _load_tasks(env, options)
-    return ToolEnv(tasks, _load_tools(catalog, env, tasks, tool_config or {}), **settings)
+    load_tools = partial(_load_tools, catalog, env, tasks, tool_config or {})
+    system = chosen.get("system")
+    settings = methods.settings_for(method, settings, tasks, load_tools, name=env.name, system=system)
+    return ToolEnv(tasks, **settings)
 
 
 def make_tool_env(
@@ -195,7 +202,9 @@ def _load_tasks(env: Entry, options: Mapping[str, Any]) -> TaskSet:
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
         for name in options:
             if name not in taken:
-                raise unknown_name("option", name, {*taken, *_OPTIONS, "tool_config"} - set(config), env.name)
+                raise unknown_name(
+                    "option", name, {*taken, *_OPTIONS, "method", "tool_config"} - set(config), env.name
+                )
     tasks = load(**{**config, **options})
     if not isinstance(tasks, TaskSet):
         raise env.error(

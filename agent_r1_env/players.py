@@ -131,9 +131,7 @@ class ChatPlayer:
         """The text with the stop that ended it, which servers leave out and few of them name."""
         if found.stopped_by:
             return found.text + found.stopped_by
-        if found.finish_reason == "length" or not stops or self.format.parse(found.text, tools).calls:
-            return found.text
-        for stop in stops:
+        for stop in stops if found.finish_reason == "stop" else ():
             parsed = self.format.parse(found.text + stop, tools)
             if parsed.calls and not parsed.errors:
                 return found.text + stop
