@@ -28,15 +28,16 @@ COUNTS = {  # in about the shares of the real set
 }
 SEEDS, WORKS, ROADS = {"train": 1, "validation": 2}, {"train": 200, "validation": 150}, 70
 
-# How a question calls what a fact leads to, and the relation in its decomposition.
+# How a question calls what a fact leads to, and the relation in its decomposition. The words are not those of
+# the paragraphs where a search for them would find the end of a chain at once.
 LINKS = {
     "maker": ("the {role} of {name}", "{role}"),
     "house": ("the {house} of {name}", "{house}"),
     "school": ("the school of {name}", "educated at"),
     "born in": ("the birthplace of {name}", "place of birth"),
     "city": ("the home city of {name}", "headquarters location"),
-    "region": ("the region of {name}", "located in the administrative territorial entity"),
-    "capital": ("the capital of {name}", "capital"),
+    "region": ("the province of {name}", "located in the administrative territorial entity"),
+    "capital": ("the seat of {name}", "capital"),
 }
 
 
