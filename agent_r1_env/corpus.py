@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
-from agent_r1_env.datafile import Row, json_place, read_rows
+from agent_r1_env.datafile import GZIP_MAGIC, PARQUET_MAGIC, Row, read_rows, row_of_line
 from agent_r1_env.errors import DataError
+from agent_r1_env.parquet import ParquetRows
 from agent_r1_env.task import Paragraph
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK = 1 << 20
 _SAMPLE = 10_000
 
@@ -25,7 +24,7 @@ def read_paragraphs(path: str | Path) -> Iterator[Paragraph]:
 
     A row is an object with ``title`` and ``text`` (or ``contents``), of which the title may be absent; or,
     as Search-R1 has it, with ``contents`` alone, whose first line is the title in quotes. Rows come as JSON
-    lines or as a JSON list, gzipped or not. A file of questions in HotpotQA's form gives the paragraphs in
+    lines or as a JSON list, gzipped or not, or as parquet. A file of questions in HotpotQA's form gives the paragraphs in
     their ``context``, each once.
 
     Raises:
@@ -84,9 +83,9 @@ def split_contents(contents: str, title: str = "") -> tuple[str, str]:
     return (bare, rest) if rest.strip() or (quoted and line_end) else ("", contents)
 
 
-def _context(row: Row) -> Iterator[tuple[str, Any]]:
+def _context(row: Row) -> list[tuple[Any, ...]]:
     row.get("context")
-    return row.pairs("context", "title", "sentences", list)
+    return row.records("context", title=str, sentences=list)
 
 
 def _sentences(row: Row, sentences: list[Any]) -> list[str]:
@@ -101,25 +100,18 @@ def _rows(file: Path) -> Iterator[Row]:
         with _text_of(file) as stream:
             number = 0
             for number, raw in enumerate(stream, start=1):
+                if number == 1 and raw.startswith(PARQUET_MAGIC):
+                    yield from ParquetRows(file)
+                    return
                 line = _decoded(raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw, file, number)
                 if not line.strip():
                     continue
                 if line.lstrip().startswith("["):
                     yield from read_rows(file)
                     return
-                yield _row(line, file, number)
+                yield row_of_line(line, file, number)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"broken gzip file: {error}", file=file) from error
-
-
-def _row(line: str, file: Path, number: int) -> Row:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"not JSON: {json_place(error, line=number)}", file=file, row=number) from None
-    if not isinstance(value, dict):
-        raise DataError(f"expected an object, found {type(value).__name__}", file=file, row=number)
-    return Row(value, str(file), number)
 
 
 def _paragraph(row: Row) -> Paragraph:
@@ -150,7 +142,7 @@ def _opened(file: Path) -> IO[bytes]:
 
 def _text_of(file: Path) -> IO[bytes]:
     stream = _opened(file)
-    zipped = stream.read(2) == _GZIP_MAGIC
+    zipped = stream.read(2) == GZIP_MAGIC
     stream.seek(0)
     if not zipped:
         return stream

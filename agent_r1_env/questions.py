@@ -1,35 +1,40 @@
-"""The public sets of questions: how the rows of each become tasks."""
+"""The public sets of questions: how the rows of each become tasks.
+
+Each is a function of ``sources.load``'s arguments. ``Task.answers`` holds all right answers, the one that
+the data set prefers first.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
-from agent_r1_env import sources
 from agent_r1_env.corpus import context_paragraphs
-from agent_r1_env.datafile import Row
-from agent_r1_env.task import Task, TaskSet
+from agent_r1_env.datafile import Row, read_rows
+from agent_r1_env.sources import DataSet, Hub, Stamp, load, stamp
+from agent_r1_env.task import Paragraph, Task, TaskSet
 
-
-def hotpotqa(
-    split: str = "validation",
-    *,
-    data: str | Path | None = None,
-    corpus: str | Path | None = None,
-    source: str | None = None,
-    embedded: str | Path | None = None,
-) -> TaskSet:
-    """HotpotQA, or any set of the same form: official, or that of the Hub. See ``sources.load``."""
-    return sources.load(HOTPOTQA, split, data=data, corpus=corpus, source=source, embedded=embedded)
+_GOLDS = ("answer", "golden_answers")  # as the sets have it, and as collections of sets have it
+_HOPS = re.compile(r"\d+hop\d*(?=__)")
+_FINAL = re.compile(r"####\s*(-?[\d,]*\.?\d+)\s*$")
 
 
 def _hotpotqa(row: Row) -> Task:
     return Task(
         id=row.text("_id", "id"),
         question=row.text("question"),
-        answers=(row.text("answer"),),
-        supporting=tuple(row.pairs("supporting_facts", "title", "sent_id", int)),
+        answers=row.texts(*_GOLDS),
+        supporting=_facts(row),
         kind=_kind(row),
     )
+
+
+def _facts(row: Row) -> tuple[tuple[str, int], ...]:
+    return tuple((title, number) for title, number in row.records("supporting_facts", title=str, sent_id=int))
 
 
 def _kind(row: Row) -> str:
@@ -37,11 +42,189 @@ def _kind(row: Row) -> str:
     return kind if isinstance(kind, str) else ""
 
 
-HOTPOTQA = sources.DataSet(
+HOTPOTQA = DataSet(
     name="HotpotQA",
     variable="AGENT_R1_HOTPOTQA",
     files={"train": ["hotpot_train_v1.1"], "validation": ["hotpot_dev_distractor_v1"]},
     task=_hotpotqa,
     paragraphs=context_paragraphs,
-    hub=sources.Hub("hotpotqa/hotpot_qa", "distractor"),
+    hub=Hub("hotpotqa/hotpot_qa", "distractor"),
 )
+
+hotpotqa = partial(load, HOTPOTQA)
+
+
+def two_wiki(
+    split: str = "validation",
+    *,
+    aliases: str | Path | None = None,
+    data: str | Path | None = None,
+    corpus: str | Path | None = None,
+    source: str | None = None,
+    embedded: str | Path | None = None,
+    streaming: bool | None = None,
+) -> TaskSet:
+    """2WikiMultihopQA. ``Task.data`` holds its ``evidences`` (triples of text) and ``answer_id`` or None.
+
+    Args:
+        aliases: the file ``id_aliases.json`` of the release with ids: other names of what the answers
+            are. They count as right answers too, as they do in the official scorer.
+    """
+    return load(
+        TWO_WIKI if aliases is None else _with_aliases(stamp(aliases)),
+        split,
+        data=data,
+        corpus=corpus,
+        source=source,
+        embedded=embedded,
+        streaming=streaming,
+    )
+
+
+def _two_wiki(row: Row, aliases: Mapping[str, tuple[str, ...]]) -> Task:
+    answer_id = row.data.get("answer_id")
+    answers = (*row.texts(*_GOLDS), *aliases.get(str(answer_id), ()))
+    triples = row.records("evidences", fact=str, relation=str, entity=str)
+    return Task(
+        id=row.text("_id", "id"),
+        question=row.text("question"),
+        answers=tuple(dict.fromkeys(answers)),
+        supporting=_facts(row),
+        kind=_kind(row),
+        data={"evidences": triples, "answer_id": answer_id},
+    )
+
+
+@lru_cache(maxsize=2)
+def _with_aliases(file: Stamp) -> DataSet:
+    known: dict[str, tuple[str, ...]] = {}
+    for row in read_rows(file[0]):
+        names = [*_names(row, "aliases"), *_names(row, "demonyms")]
+        known[row.text("Q_id")] = tuple(dict.fromkeys(names))
+    return replace(TWO_WIKI, name="2WikiMultihopQA with aliases", task=partial(_two_wiki, aliases=known))
+
+
+def _names(row: Row, key: str) -> tuple[str, ...]:
+    return row.texts(key) if row.data.get(key) else ()
+
+
+TWO_WIKI = DataSet(
+    name="2WikiMultihopQA",
+    variable="AGENT_R1_2WIKIMULTIHOPQA",
+    files={"train": [], "validation": ["dev"]},
+    task=partial(_two_wiki, aliases={}),
+    paragraphs=context_paragraphs,
+    hub=Hub("framolfese/2WikiMultihopQA"),
+)
+
+
+def _musique(row: Row) -> Task:
+    """One row. A whole paragraph supports an answer, so that the numbers of ``supporting`` are all 0.
+
+    The full set asks each question twice under one id, once with a paragraph missing; that one's id gets
+    an ending here.
+    """
+    official = row.text("id")
+    paragraphs = _paragraphs(row)
+    steps = row.records(
+        "question_decomposition", question=str, answer=str | None, paragraph_support_idx=int | None
+    )
+    answerable = row.data.get("answerable") is not False
+    aliases = _names(row, "answer_aliases")
+    hops = _HOPS.match(official)
+    supporting = _in_order_of_steps([index for index, _, _, supports in paragraphs if supports], steps)
+    titles = {index: title for index, title, _, _ in paragraphs}
+    return Task(
+        id=official if answerable else f"{official}#unanswerable",
+        question=row.text("question"),
+        answers=tuple(dict.fromkeys((*row.texts(*_GOLDS), *aliases))),
+        supporting=tuple((titles[index], 0) for index in supporting),
+        kind=hops[0] if hops else f"{len(steps)}hop" if steps else "",
+        data={
+            "id": official,
+            "answerable": answerable,
+            "supporting_idxs": sorted(supporting),
+            "paragraphs": [
+                {"idx": index, "title": title, "text": text} for index, title, text, _ in paragraphs
+            ],
+            "decomposition": [
+                {"question": question, "answer": answer, "paragraph_support_idx": index}
+                for question, answer, index in steps
+            ],
+        },
+    )
+
+
+def _in_order_of_steps(supporting: list[int], steps: list[tuple[Any, ...]]) -> list[int]:
+    """What is needed first comes first; paragraphs that no step names come last."""
+    named = [index for _, _, index in steps if index in supporting]
+    return list(dict.fromkeys([*named, *supporting]))
+
+
+def _paragraphs(row: Row) -> list[tuple[Any, ...]]:
+    return row.records("paragraphs", idx=int, title=str, paragraph_text=str, is_supporting=bool)
+
+
+def musique_paragraphs(rows: Iterable[Row]) -> Iterator[Paragraph]:
+    """The paragraphs that questions of MuSiQue bring, as often as they bring them."""
+    for row in rows:
+        row.get("paragraphs")
+        for _, title, text, _ in _paragraphs(row):
+            yield Paragraph(title, text)
+
+
+MUSIQUE = DataSet(
+    name="MuSiQue",
+    variable="AGENT_R1_MUSIQUE",
+    files={
+        "train": ["musique_ans_v1.0_train", "musique_full_v1.0_train"],
+        "validation": ["musique_ans_v1.0_dev", "musique_full_v1.0_dev"],
+    },
+    task=_musique,
+    paragraphs=musique_paragraphs,
+    hub=Hub("bdsaglam/musique", "answerable"),
+)
+
+musique = partial(load, MUSIQUE)
+
+
+def _natural_questions(row: Row) -> Task:
+    return Task(id=_id(row, "nq"), question=row.text("question"), answers=row.texts(*_GOLDS))
+
+
+def _id(row: Row, name: str) -> str:
+    """The row's id; where the set has none, its place."""
+    return row.text("id") if row.key_of("id") else f"{name}-{row.number}"
+
+
+NATURAL_QUESTIONS = DataSet(
+    name="Natural Questions",
+    variable="AGENT_R1_NATURALQUESTIONS",
+    files={"train": ["NQ-open.train"], "validation": ["NQ-open.dev", "dev"], "test": ["NQ-open.dev"]},
+    task=_natural_questions,
+    hub=Hub("google-research-datasets/nq_open", splits={"test": "validation"}),
+)
+
+natural_questions = partial(load, NATURAL_QUESTIONS)
+
+
+def _gsm8k(row: Row) -> Task:
+    """One row. The number comes without commas first, then as written; ``data`` has the way to it."""
+    solution = row.text("answer")
+    final = _FINAL.search(solution)
+    if final is None:
+        raise row.error("expected the solution to end in a line '#### ' and a number", "answer")
+    written = final[1]
+    answers = tuple(dict.fromkeys((written.replace(",", ""), written)))
+    return Task(_id(row, "gsm8k"), row.text("question"), answers, data={"solution": solution})
+
+
+GSM8K = DataSet(
+    name="GSM8K",
+    variable="AGENT_R1_GSM8K",
+    files={"train": [], "test": [], "validation": ["test"]},
+    task=_gsm8k,
+    hub=Hub("openai/gsm8k", "main", splits={"validation": "test"}),
+)
+
+gsm8k = partial(load, GSM8K)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
-import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 from agent_r1_env.corpus import read_paragraphs
 from agent_r1_env.datafile import Row, read_rows
 from agent_r1_env.errors import DataError, missing_extra, unknown_name
+from agent_r1_env.forklock import ForkLock
+from agent_r1_env.streaming import HubRows, StreamedTaskSet, can_stream, open_rows
 from agent_r1_env.task import Paragraph, SyntheticDataWarning, Task, TaskSet
 
-_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
+STREAMING_ABOVE = 128 << 20
+"""Bytes of a file that is not read into memory unless one asks for it; in memory it takes several times as
+much."""
+_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz", ".parquet")
 _CORPUS = ("corpus.jsonl", "corpus.jsonl.gz")
 
 
@@ -63,6 +68,7 @@ def load(
     corpus: str | Path | None = None,
     source: str | None = None,
     embedded: str | Path | None = None,
+    streaming: bool | None = None,
 ) -> TaskSet:
     """The tasks of one split.
 
@@ -73,11 +79,14 @@ def load(
 
     Args:
         split: one of those that the data set has. A single file is taken whole for any of them.
-        data: a file of rows, as a JSON list or JSON lines; it may be gzipped.
+        data: a file of rows: a JSON list, JSON lines (either may be gzipped), or parquet.
         corpus: a file of paragraphs, see ``agent_r1_env.corpus.read_paragraphs``. By default
             ``corpus.jsonl`` or ``corpus.jsonl.gz`` beside the file, where a folder was given, else the
-            paragraphs that the rows bring.
+            paragraphs that the rows bring. One above ``STREAMING_ABOVE`` stays in its file.
         embedded: the folder of the embedded set.
+        streaming: leave the rows in their file, see ``streaming.StreamedTaskSet``; by default those of a
+            file above ``STREAMING_ABOVE`` that is not gzipped. Without a corpus of their own, the
+            paragraphs that the rows bring are then collected in memory when they are first searched.
 
     Returns:
         A set that is shared by all callers of the process with equal arguments and unchanged files.
@@ -85,7 +94,7 @@ def load(
     Raises:
         DataError: a file is missing or wrong; names the file, row and key.
         UnknownName: no such split or source.
-        MissingExtra: ``source="hub"`` without the package ``datasets``.
+        MissingExtra: ``source="hub"`` or a parquet file without the packages they need.
     """
     if split not in data_set.files:
         raise unknown_name("split", split, data_set.files, data_set.name)
@@ -93,27 +102,45 @@ def load(
         raise unknown_name("source", str(source), ("hub", "embedded"))
     if data is not None and source is not None:
         raise DataError(f"data={str(data)!r} and source={source!r} exclude each other; give one of them")
-    variable = os.environ.get(data_set.variable) if data is None and source is None else None
     with _LOADING:
-        if data is not None:
-            return _from_file(data_set, split, stamp(data), _optional(corpus), f"the file {str(data)!r}")
-        if variable:
-            place = Path(variable).expanduser()
-            file, beside = _in_folder(data_set, split, place) if place.is_dir() else (place, None)
-            origin = f"the file {str(file)!r}, found through {data_set.variable}"
-            return _from_file(data_set, split, stamp(file), _optional(corpus or beside), origin)
         if source == "hub":
-            return _from_hub(data_set, split, _optional(corpus))
-        if embedded is None:
-            raise DataError(f"no data was given: set data=, {data_set.variable} or source='hub'")
-        file, beside = _in_folder(data_set, split, Path(embedded))
-        origin = f"the embedded synthetic file {str(file)!r}"
-        tasks = _from_file(data_set, split, stamp(file), _optional(corpus or beside), origin, synthetic=True)
+            return _from_hub(data_set, split, _optional(corpus), streaming)
+        found = _find(data_set, split, data, source, embedded)
+        tasks = _from_file(
+            data_set, split, stamp(found.file), _optional(corpus or found.corpus), found, streaming
+        )
+    if found.synthetic:
         _warn_synthetic(data_set)
-        return tasks
+    return tasks
 
 
-_LOADING = threading.Lock()  # lru_cache alone would let 64 threads parse the same file at once
+@dataclass(frozen=True, slots=True)
+class _Found:
+    file: Path
+    origin: str
+    corpus: Path | None = None
+    synthetic: bool = False
+
+
+def _find(
+    data_set: DataSet, split: str, data: str | Path | None, source: str | None, embedded: str | Path | None
+) -> _Found:
+    if data is not None:
+        return _Found(Path(data), f"the file {str(data)!r}")
+    variable = os.environ.get(data_set.variable)
+    if variable and source is None:
+        place = Path(variable).expanduser()
+        file, corpus = _in_folder(data_set, split, place) if place.is_dir() else (place, None)
+        return _Found(file, f"the file {str(file)!r}, found through {data_set.variable}", corpus)
+    if embedded is None:
+        raise DataError(
+            f"no data of {data_set.name} were given: set data= or {data_set.variable}{_or_hub(data_set)}"
+        )
+    file, corpus = _in_folder(data_set, split, Path(embedded))
+    return _Found(file, f"the embedded synthetic file {str(file)!r}", corpus, synthetic=True)
+
+
+_LOADING = ForkLock()  # lru_cache alone would let 64 threads parse the same file at once
 Stamp = tuple[str, int, int]
 
 
@@ -142,24 +169,31 @@ def _in_folder(data_set: DataSet, split: str, folder: Path) -> tuple[Path, Path 
 
 @cache
 def _warn_synthetic(data_set: DataSet) -> None:
-    from_hub = ", or pass source='hub' to fetch them" if data_set.hub else ""
     warnings.warn(
-        f"the questions of {data_set.name} are synthetic, made by a script; for real ones pass a file of "
-        f"them as data=, set {data_set.variable}{from_hub}",
+        f"the questions of {data_set.name} are synthetic, made by a script; for real ones set data= or "
+        f"{data_set.variable} to a file of them{_or_hub(data_set)}",
         SyntheticDataWarning,
-        stacklevel=4,
+        stacklevel=3,
     )
+
+
+def _or_hub(data_set: DataSet) -> str:
+    return ", or source='hub' to fetch them" if data_set.hub else ""
 
 
 @lru_cache(maxsize=8)
 def _from_file(
-    data_set: DataSet, split: str, data: Stamp, corpus: Stamp | None, origin: str, synthetic: bool = False
+    data_set: DataSet, split: str, data: Stamp, corpus: Stamp | None, found: _Found, streaming: bool | None
 ) -> TaskSet:
-    return _task_set(data_set, read_rows(data[0]), split, corpus, origin, synthetic)
+    path, size, _ = data
+    if streaming is None:
+        streaming = size > STREAMING_ABOVE and can_stream(path)
+    rows = open_rows(path) if streaming else read_rows(path)
+    return _task_set(data_set, rows, split, corpus, found, streaming)
 
 
 @lru_cache(maxsize=2)
-def _from_hub(data_set: DataSet, split: str, corpus: Stamp | None) -> TaskSet:
+def _from_hub(data_set: DataSet, split: str, corpus: Stamp | None, streaming: bool | None) -> TaskSet:
     if data_set.hub is None:
         raise DataError(f"{data_set.name} is not on the Hugging Face Hub; give a file of it as data=")
     hub = data_set.hub
@@ -174,29 +208,42 @@ def _from_hub(data_set: DataSet, split: str, corpus: Stamp | None) -> TaskSet:
     except Exception as error:  # the Hub's client raises errors of four libraries when it is offline
         reason = (str(error).splitlines() or [""])[0]
         raise DataError(f"cannot load {origin}: {type(error).__name__}: {reason}") from error
-    rows = [Row(dict(row), hub.name, number) for number, row in enumerate(loaded, start=1)]
-    return _task_set(data_set, rows, split, corpus, origin, False)
+    if streaming is None:
+        streaming = (loaded.dataset_size or 0) > STREAMING_ABOVE
+    rows = HubRows(loaded, hub.name)
+    kept = rows if streaming else list(rows)
+    return _task_set(data_set, kept, split, corpus, _Found(Path(hub.name), origin), streaming)
 
 
 def _task_set(
-    data_set: DataSet, rows: Sequence[Row], split: str, corpus: Stamp | None, origin: str, synthetic: bool
+    data_set: DataSet, rows: Sequence[Row], split: str, corpus: Stamp | None, found: _Found, streaming: bool
 ) -> TaskSet:
-    tasks: dict[str, Task] = {}
-    for row in rows:
-        task = data_set.task(row)
-        if task.id in tasks:
-            raise row.error(f"the id {task.id!r} belongs to an earlier row", row.key_of("_id", "id"))
-        tasks[task.id] = task
-    paragraphs: Iterable[Paragraph] = ()
+    described: dict[str, Any] = {
+        "name": f"{data_set.name} {split}",
+        "origin": found.origin,
+        "synthetic": found.synthetic,
+    }
     if corpus is not None:
-        paragraphs = read_paragraphs(corpus[0])
-        origin += f", searching {corpus[0]!r}"
+        path, size, _ = corpus
+        described["origin"] += f", searching {path!r}"
+        described["corpus"] = read = partial(read_paragraphs, path)
+        if size > STREAMING_ABOVE:
+            described["corpus_file"] = Path(path)
+        else:
+            described["corpus"] = read()
     elif data_set.paragraphs is not None:
-        paragraphs = data_set.paragraphs(rows)
-    return TaskSet(
-        tasks.values(),
-        name=f"{data_set.name} {split}",
-        origin=origin,
-        synthetic=synthetic,
-        corpus=paragraphs,
-    )
+        collect = partial(data_set.paragraphs, rows)
+        described["corpus"] = collect if streaming else collect()
+    if streaming:
+        return StreamedTaskSet(rows, data_set.task, **described)
+    return TaskSet(_different(map(data_set.task, rows), rows), **described)
+
+
+def _different(tasks: Iterable[Task], rows: Iterable[Row]) -> Iterator[Task]:
+    """The tasks, each of an id of its own."""
+    seen: set[str] = set()
+    for task, row in zip(tasks, rows, strict=True):
+        if task.id in seen:
+            raise row.error(f"the id {task.id!r} belongs to an earlier row", row.key_of("_id", "id"))
+        seen.add(task.id)
+        yield task

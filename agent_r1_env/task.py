@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, overload
 
 from agent_r1_env.errors import DataError, UnknownName, nearest
+from agent_r1_env.forklock import ForkLock
 
 
 class SyntheticDataWarning(UserWarning):
     """The questions in use were made by a script; scores on them say nothing about the real ones."""
+
+
+READING = ForkLock()
+"""Held while a task set reads what it left in its file: 64 threads read it once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +51,14 @@ class Task:
 class TaskSet(Sequence[Task]):
     """Tasks in a fixed order, with the paragraphs they are to be answered from.
 
+    Args:
+        corpus: the paragraphs, or a function that finds them when they are first asked for.
+
     Attributes:
         name: of the data set and split, for a person.
         origin: one sentence that says which source was taken.
         synthetic: the tasks were made by a script.
-        corpus: the paragraphs, without duplicates, in the order in which they were met.
+        corpus_file: the file that a corpus was left in for its size; search tools index it there.
     """
 
     def __init__(
@@ -59,16 +68,40 @@ class TaskSet(Sequence[Task]):
         name: str,
         origin: str,
         synthetic: bool = False,
-        corpus: Iterable[Paragraph] = (),
+        corpus: Iterable[Paragraph] | Callable[[], Iterable[Paragraph]] = (),
+        corpus_file: Path | None = None,
     ) -> None:
         self._tasks = tuple(tasks)
+        self._describe(name, origin, synthetic, corpus, corpus_file)
         self._index = {task.id: number for number, task in enumerate(self._tasks)}
-        self.name, self.origin, self.synthetic = name, origin, synthetic
-        self.corpus = tuple(dict.fromkeys(corpus))
         if not self._tasks:
             raise DataError(f"{name} has no tasks ({origin})")
         if len(self._index) < len(self._tasks):
             raise DataError(f"{name} has several tasks of one id ({origin})")
+
+    def _describe(
+        self,
+        name: str,
+        origin: str,
+        synthetic: bool,
+        corpus: Iterable[Paragraph] | Callable[[], Iterable[Paragraph]],
+        corpus_file: Path | None,
+    ) -> None:
+        self.name, self.origin, self.synthetic, self.corpus_file = name, origin, synthetic, corpus_file
+        self._corpus = corpus if callable(corpus) else tuple(dict.fromkeys(corpus))
+
+    @property
+    def corpus(self) -> tuple[Paragraph, ...]:
+        """The paragraphs, without duplicates, in the order in which they were met.
+
+        Raises:
+            DataError: they are read only now, and something is wrong with them.
+        """
+        if callable(self._corpus):
+            with READING:
+                if callable(self._corpus):
+                    self._corpus = tuple(dict.fromkeys(self._corpus()))
+        return self._corpus
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -84,7 +117,10 @@ class TaskSet(Sequence[Task]):
         return iter(self._tasks)
 
     def __repr__(self) -> str:
-        return f"TaskSet({self.name!r}, {len(self)} tasks, {len(self.corpus)} paragraphs, {self.origin})"
+        paragraphs = (
+            "paragraphs not read yet" if callable(self._corpus) else f"{len(self._corpus)} paragraphs"
+        )
+        return f"{type(self).__name__}({self.name!r}, {len(self)} tasks, {paragraphs}, {self.origin})"
 
     def by_id(self, task_id: str) -> Task:
         """The task of that id.

@@ -139,8 +139,8 @@ MISTAKES = [
     pytest.param([official(question="\ud800?")], 1, "question", "surrogate", id="lone-surrogate"),
     pytest.param([official(1), official(1)], 2, "_id", "'q1'", id="same-id-twice"),
     pytest.param([official(context=None)], 1, "context", "no 'context'", id="no-context"),
-    pytest.param([official(context="x")], 1, "context", "pairs", id="context-is-text"),
-    pytest.param([official(context=[["Alpha"]])], 1, "context", "pair", id="context-not-pairs"),
+    pytest.param([official(context="x")], 1, "context", "list of", id="context-is-text"),
+    pytest.param([official(context=[["Alpha"]])], 1, "context", "title, sentences", id="context-not-pairs"),
     pytest.param([official(context=[["Alpha", [1]]])], 1, "context", "texts", id="sentences-not-texts"),
     pytest.param([official(context=[["Alpha", "x"]])], 1, "context", "list", id="sentences-in-one"),
     pytest.param([official(supporting_facts=[["A", "0"]])], 1, "supporting_facts", "int", id="fact-is-text"),
@@ -245,7 +245,7 @@ def test_wrong_arguments_name_what_is_known(tmp_path: Path) -> None:
         hotpotqa(source="hubb")
     with pytest.raises(DataError, match="exclude each other"):
         hotpotqa(data=tmp_path / "d.json", source="hub")
-    with pytest.raises(DataError, match="no data was given"):
+    with pytest.raises(DataError, match="no data of HotpotQA were given"):
         hotpotqa()
 
 
@@ -255,9 +255,12 @@ def test_the_hub_is_read_in_its_own_form(monkeypatch: pytest.MonkeyPatch) -> Non
 
     asked = []
 
-    def load_dataset(name: str, config: str, split: str) -> list[dict[str, Any]]:
+    class Loaded(list[dict[str, Any]]):
+        dataset_size = 1000
+
+    def load_dataset(name: str, config: str, split: str) -> Loaded:
         asked.append((name, config, split))
-        return [hub_form(official(1))]
+        return Loaded([hub_form(official(1))])
 
     fake = types.ModuleType("datasets")
     fake.load_dataset = load_dataset  # type: ignore[attr-defined]
