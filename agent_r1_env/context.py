@@ -14,9 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agent_r1_env.budget import token_budget
 from agent_r1_env.errors import look_up, unknown_name
 from agent_r1_env.loading import load_target
 from agent_r1_env.messages import Message
+from agent_r1_env.reasoning import strip_reasoning
+from agent_r1_env.summaries import summarise
 from agent_r1_env.turns import (
     ContextPolicy,
     Moment,
@@ -24,9 +27,21 @@ from agent_r1_env.turns import (
     last_turns_start,
     left_out,
     told,
+    whole,
 )
 
-__all__ = ["ContextPolicy", "Moment", "append", "last_turn", "resolve", "rewrite", "window"]
+__all__ = [
+    "ContextPolicy",
+    "Moment",
+    "append",
+    "last_turn",
+    "resolve",
+    "rewrite",
+    "strip_reasoning",
+    "summarise",
+    "token_budget",
+    "window",
+]
 
 
 def append() -> ContextPolicy:
@@ -80,7 +95,8 @@ def rewrite(
 
 
 _POLICIES: dict[str, Callable[..., ContextPolicy]] = {
-    each.__name__: each for each in (append, last_turn, rewrite, window)
+    each.__name__: each
+    for each in (append, last_turn, rewrite, strip_reasoning, summarise, token_budget, window)
 }
 
 
@@ -110,20 +126,6 @@ def resolve(spec: Any, base_folder: Path | str | None = None) -> ContextPolicy:
         needs_tokenizer=any(each.needs_tokenizer for each in policies),
         blocking=any(each.blocking for each in policies),
     )
-
-
-def whole(name: str, number: int, least: int = 1) -> int:
-    """An option that is a whole number.
-
-    Raises:
-        TypeError: it is none.
-        ValueError: it is less than ``least``.
-    """
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise TypeError(f"{name} must be a whole number, not {number!r}")
-    if number < least:
-        raise ValueError(f"{name} must be at least {least}, not {number}")
-    return number
 
 
 # -- what the policies do

@@ -13,6 +13,7 @@ AgentR1Error
 ├── StateError (RuntimeError)        what a tool keeps for an episode cannot be copied
 ├── EngineError (RuntimeError)       a generation backend failed
 │   └── PromptTooLong (ValueError)   the prompt leaves no room for a reply
+├── SummaryError (RuntimeError)      a context policy got no summary
 ├── DriftError (RuntimeError)        what would be trained on is not what was sampled
 └── ToolError (RuntimeError)         raised by a tool; its text becomes the model's observation
     ├── ArgumentError (ValueError)   the arguments do not fit the tool's schema
@@ -20,6 +21,7 @@ AgentR1Error
         └── RateLimited              a service asks to be called less often
 
 AgentR1Warning (UserWarning)
+├── ContextWarning                   a context policy had to cut what it was to summarise
 ├── FormatWarning                    replies show the marks of another wire format
 └── TemplateWarning                  a chat template refused a conversation, which was written another way
 
@@ -113,6 +115,10 @@ class PromptTooLong(EngineError, ValueError):
     """A prompt leaves no room for a reply within the engine's context length."""
 
 
+class SummaryError(AgentR1Error, RuntimeError):
+    """Raise this in a function that summarises a conversation when it has no summary to give."""
+
+
 class DriftError(AgentR1Error, RuntimeError):
     """Token ids that would be trained on are not the ids that were sampled."""
 
@@ -127,6 +133,10 @@ class ArgumentError(ToolError, ValueError):
 
 class AgentR1Warning(UserWarning):
     """Root of every warning of this package."""
+
+
+class ContextWarning(AgentR1Warning):
+    """A context policy had to leave out what it was to summarise."""
 
 
 class FormatWarning(AgentR1Warning):

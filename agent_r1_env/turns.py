@@ -94,3 +94,17 @@ def told(messages: Sequence[Message], text: str) -> list[Message]:
 def left_out(turns: int) -> str:
     """Tells the model that turns are missing."""
     return f"({turns} earlier turn{'s are' if turns > 1 else ' is'} left out)"
+
+
+def whole(name: str, number: int, least: int = 1) -> int:
+    """An option that is a whole number.
+
+    Raises:
+        TypeError: it is none.
+        ValueError: it is less than ``least``.
+    """
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise TypeError(f"{name} must be a whole number, not {number!r}")
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, not {number}")
+    return number
