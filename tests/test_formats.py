@@ -246,16 +246,23 @@ def test_flattening_puts_tools_first_and_results_in_one_user_turn():
             {"role": "assistant", "content": CALL},
             {"role": "tool", "content": "one"},
             {"role": "tool", "content": "two"},
-            {"role": "user", "content": "go on"},
         ],
         [tool],
     )
-    assert [turn["role"] for turn in turns] == ["system", "user", "assistant", "user", "user"]
+    assert [turn["role"] for turn in turns] == ["system", "user", "assistant", "user"]
     assert turns[0]["content"].startswith("Be brief.\n\n# Tools")
     assert json.dumps(tool) in turns[0]["content"]
     assert turns[3]["content"] == (
         "<tool_response>\none\n</tool_response>\n<tool_response>\ntwo\n</tool_response>"
     )
+
+
+def test_flattening_never_lets_the_user_speak_twice_in_a_row():
+    said = [("user", "q"), ("user", "hint"), ("assistant", "call"), ("tool", "r"), ("user", "now")]
+    turns = HERMES.flatten([{"role": role, "content": content} for role, content in said], [])
+    assert [turn["role"] for turn in turns] == ["user", "assistant", "user"]
+    assert turns[0]["content"] == "q\n\nhint"
+    assert turns[2]["content"].endswith("</tool_response>\n\nnow")
 
 
 def test_an_unknown_format_names_the_nearest_one():

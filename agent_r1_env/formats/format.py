@@ -70,7 +70,11 @@ class Format(ABC):
         return self.render_calls([ToolCall(name, dict(arguments), "call_0")])
 
     def flatten(self, messages: Sequence[Turn], tools: Sequence[ToolSchema]) -> list[dict[str, str]]:
-        """The conversation in system, user and assistant turns alone, for templates that know no tools."""
+        """The conversation in system, user and assistant turns alone, for templates that know no tools.
+
+        A user's message right behind results or behind another one joins it, since many templates refuse two
+        turns of one role in a row.
+        """
         turns: list[dict[str, str]] = []
         results: list[Turn] = []
         if tools and (not messages or messages[0]["role"] != "system"):
@@ -86,6 +90,9 @@ class Format(ABC):
             content = message["content"]
             if message["role"] == "system" and index == 0 and tools:
                 content = f"{content}\n\n{self.render_tools(tools)}"
+            if message["role"] == "user" and turns and turns[-1]["role"] == "user":
+                turns[-1]["content"] += f"\n\n{content}"
+                continue
             turns.append({"role": message["role"], "content": content})
         return turns
 
