@@ -189,7 +189,15 @@ musique = partial(load, MUSIQUE)
 
 
 def _natural_questions(row: Row) -> Task:
-    return Task(id=_id(row, "nq"), question=row.text("question"), answers=row.texts(*_GOLDS))
+    """One row. The article that ``metadata`` names, where it does, supports the answer as a whole."""
+    metadata = row.data.get("metadata")
+    title = metadata.get("title") if isinstance(metadata, dict) else None
+    return Task(
+        id=_id(row, "nq"),
+        question=row.text("question"),
+        answers=row.texts(*_GOLDS),
+        supporting=((title, 0),) if isinstance(title, str) and title.strip() else (),
+    )
 
 
 def _id(row: Row, name: str) -> str:
