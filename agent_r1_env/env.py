@@ -11,16 +11,18 @@ import copy
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
 
 from agent_r1_env import context as contexts
 from agent_r1_env import formats, prompt, reward, traffic
 from agent_r1_env.answering import AnswerTag
+from agent_r1_env.arguments import copied
 from agent_r1_env.errors import StateError, unknown_name
 from agent_r1_env.messages import CallError, FailureKind, Message, ToolCall, ToolResult, record_of
 from agent_r1_env.observing import Observer, tokenizer_of
@@ -99,6 +101,7 @@ class ToolEnv(gym.Env[Any, str]):
 
     # A turn has no natural pace; Gymnasium asks for a number all the same.
     metadata = {"render_modes": ["ansi", "human"], "render_fps": 1}
+    _spec: EnvSpec | None = None
 
     def __init__(
         self,
@@ -244,6 +247,16 @@ class ToolEnv(gym.Env[Any, str]):
     def close(self) -> None:
         """Let go of the tools. Harmless when called again."""
         self.toolbox.close()
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """What ``gymnasium.make`` made it from; arguments that the caller changed since are as they were."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        # Gymnasium keeps the caller's own lists and mappings in it.
+        self._spec = None if spec is None else replace(spec, kwargs=copied(spec.kwargs))
 
     # -- where the episode stands
 
