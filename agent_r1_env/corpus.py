@@ -24,8 +24,8 @@ def read_paragraphs(path: str | Path) -> Iterator[Paragraph]:
 
     A row is an object with ``title`` and ``text`` (or ``contents``), of which the title may be absent; or,
     as Search-R1 has it, with ``contents`` alone, whose first line is the title in quotes. Rows come as JSON
-    lines or as a JSON list, gzipped or not, or as parquet. A file of questions in HotpotQA's form gives the paragraphs in
-    their ``context``, each once.
+    lines or as a JSON list, gzipped or not, or as parquet. A file of questions in HotpotQA's form gives
+    the paragraphs in their ``context``, each once.
 
     Raises:
         DataError: the file is missing or wrong; names the file, row and key.

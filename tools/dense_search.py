@@ -46,6 +46,8 @@ class DenseSearch:
         settings = Settings(encoder, query_prefix, passage_prefix, factory)
         encode = load_encoder(encoder, device=device, download=download)
         if corpus is None and tasks is not None:
+            corpus = tasks.corpus_file  # too large to be held by the tasks
+        if corpus is None and tasks is not None:
             self.index = DenseIndex.of_tasks(settings, encode, tasks)
         elif file := corpus or default_corpus:
             self.index = DenseIndex.open(settings, encode, file, index)

@@ -39,6 +39,8 @@ class Search:
         self.top_k = top_k
         self._find: Callable[[], Index]
         if corpus is None and tasks is not None:
+            corpus = tasks.corpus_file  # too large to be held by the tasks
+        if corpus is None and tasks is not None:
             self._find = partial(index_of, tasks)
         elif file := corpus or default_corpus:
             opened = Index.open(file, index)
