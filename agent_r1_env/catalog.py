@@ -126,8 +126,10 @@ class Catalog:
             check_tool(self.tool(name))
         envs = [self.env(name) for name in self.names("env")]
         for env in envs:
-            for tool in self.tools_of(env):
+            tools = self.tools_of(env)
+            for tool in tools:
                 check_tool(tool)
+            _check_tool_config(env, tools)
             config = env.get("tasks", "config") or {}
             env.check_config(env.target("tasks", "load"), config, "tasks", "config")
             check_env_entry(env)
@@ -262,6 +264,25 @@ def _register(
             )
         ids.append(env_id)
     return ids
+
+
+def _check_tool_config(env: Entry, tools: Iterable[Entry]) -> None:
+    """Make sure that the tools of an environment take what it configures.
+
+    Raises:
+        CatalogError: one does not, or is no tool of it; with its line.
+    """
+    from agent_r1_env.toolfile import check_tool
+
+    named = {tool.name: tool for tool in tools}
+    for name, config in env.get("tool_config").items():
+        if name not in named:
+            raise env.error(str(unknown_name("tool", name, named)), "tool_config", name, of_key=True)
+        tool = named[name]
+        try:
+            check_tool(tool.changed({**tool.data, "config": {**tool.get("config"), **config}}))
+        except CatalogError as fault:
+            raise env.error(str(fault), "tool_config", name, of_key=True) from None
 
 
 def _tools_in(env: Entry, name: str) -> list[Entry]:

@@ -43,14 +43,14 @@ class Entry:
         return _error(self.kind, self.file, reason, keys, of_key)
 
     def get(self, *keys: str | int) -> Any:
-        """The value at ``keys``, or None. Text under ``config`` that begins with ./ is made absolute."""
+        """The value at ``keys``, or None. Text in a config that begins with ./ is made absolute."""
         value: Any = self.data
         for key in keys:
             if isinstance(value, dict):
                 value = value.get(key)
             else:
                 value = value[key] if isinstance(value, list) and isinstance(key, int) else None
-        return self._absolute(value) if "config" in keys else value
+        return self._absolute(value) if {"config", "tool_config"} & set(keys) else value
 
     def target(self, *keys: str | int) -> Any:
         """The Python object that the text at ``keys`` names.

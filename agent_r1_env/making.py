@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -46,6 +46,7 @@ def make_env(
     folder: str | None = None,
     *,
     method: str = methods.TOOL_CALL,
+    tools: Sequence[str] | None = None,
     tool_config: Mapping[str, Mapping[str, Any]] | None = None,
     **options: Any,
 ) -> ToolEnv:
@@ -55,7 +56,8 @@ def make_env(
         entry: ``namespace/name``.
         folder: of the catalogue; the built-in one by default.
         method: how its questions are put, see `agent_r1_env.methods`.
-        tool_config: by tool, values in place of those under ``config`` in the tool's file.
+        tools: names of tools in place of those that the entry lists.
+        tool_config: by tool, values in place of those under ``config`` in the entry and the tool's file.
         options: arguments of ``ToolEnv`` in place of what the entry says; all others go to the function
             that loads the tasks, such as ``split``, ``data``, ``corpus`` and ``source``.
 
@@ -67,6 +69,8 @@ def make_env(
     """
     catalog = Catalog.open(folder)
     env = catalog.env(entry.rpartition("/")[2])
+    if tools is not None:
+        env = env.changed({**env.data, "tools": list(tools)})
     chosen = {name: options.pop(name) for name in _OPTIONS if name in options}
     settings = _settings(env) | chosen
     settings["format"] = _format(env, settings["format"])
@@ -203,7 +207,10 @@ def _load_tasks(env: Entry, options: Mapping[str, Any]) -> TaskSet:
         for name in options:
             if name not in taken:
                 raise unknown_name(
-                    "option", name, {*taken, *_OPTIONS, "method", "tool_config"} - set(config), env.name
+                    "option",
+                    name,
+                    {*taken, *_OPTIONS, "method", "tools", "tool_config"} - set(config),
+                    env.name,
                 )
     tasks = load(**{**config, **options})
     if not isinstance(tasks, TaskSet):
@@ -216,14 +223,15 @@ def _load_tasks(env: Entry, options: Mapping[str, Any]) -> TaskSet:
 def _load_tools(
     catalog: Catalog, env: Entry, tasks: TaskSet, tool_config: Mapping[str, Mapping[str, Any]]
 ) -> list[Tool]:
-    entries = catalog.tools_of(env)
+    entries, own = catalog.tools_of(env), env.get("tool_config")
     for name in tool_config:
         if name not in [entry.name for entry in entries]:
             raise unknown_name("tool", name, [entry.name for entry in entries], env.name)
     tools: list[Tool] = []
     try:
         for entry in entries:
-            tools += load_tools(entry, tasks, {"config": dict(tool_config.get(entry.name, {}))})
+            config = {**own.get(entry.name, {}), **tool_config.get(entry.name, {})}
+            tools += load_tools(entry, tasks, {"config": config})
     except AgentR1Error:
         for tool in tools:
             if tool.close is not None:

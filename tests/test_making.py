@@ -102,6 +102,34 @@ def test_the_config_of_a_tool_can_be_replaced(folder):
         make_env("x/Trip", str(folder), tool_config={"weather": {"skyy": "rain"}})
 
 
+def test_an_entry_configures_its_tools(folder):
+    entry = folder / "envs" / "trip.yaml"
+    entry.write_text(ENV + "tool_config: {weather: {sky: ./fog}}\n")
+    assert ask(make_env("x/Trip", str(folder))) == f"{folder / 'envs' / 'fog'} in Oslo"
+    assert ask(make_env("x/Trip", str(folder), tool_config={"weather": {"sky": "rain"}})) == "rain in Oslo"
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ("{wether: {sky: fog}}", r"trip.yaml:8:15: .*no tool named 'wether'; did you mean 'weather'"),
+        ("{weather: {skyy: fog}}", r"trip.yaml:8:15: .*did you mean 'sky'"),
+    ],
+)
+def test_a_wrong_config_of_a_tool_is_told_with_its_line(folder, config, told):
+    (folder / "envs" / "trip.yaml").write_text(f"{ENV}tool_config: {config}\n")
+    with pytest.raises(CatalogError, match=told):
+        register(folder, namespace="WrongConfig")
+
+
+def test_other_tools_can_be_chosen(folder):
+    env = make_env("x/Trip", str(folder), tools=["calculator", "answer"])
+    assert list(env.toolbox.tools) == ["calculator", "answer"]
+    assert list(make_env("x/Trip", str(folder), tools=[]).toolbox.tools) == []
+    with pytest.raises(CatalogError, match="no tool named 'calculater'.*did you mean 'calculator'"):
+        make_env("x/Trip", str(folder), tools=["calculater"])
+
+
 def test_an_option_that_nobody_takes_names_the_nearest(folder):
     with pytest.raises(UnknownName, match="no option named 'max_step'.* did you mean 'max_steps'"):
         make_env("x/Trip", str(folder), max_step=3)
