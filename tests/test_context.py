@@ -10,13 +10,15 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
+import gymnasium as gym
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import agent_r1_env
 from agent_r1_env import context, formats, testing
 from agent_r1_env.context import ContextPolicy, Moment, resolve
-from agent_r1_env.errors import ContextWarning, SummaryError, UnknownName
+from agent_r1_env.errors import CatalogError, ContextWarning, SummaryError, UnknownName
 from agent_r1_env.loading import TargetFault
 from agent_r1_env.messages import Message
 from agent_r1_env.reasoning import without_reasoning
@@ -565,6 +567,49 @@ def test_policies_survive_pickling_and_copying(spec: Any) -> None:
     policy = resolve(spec)
     for other in (pickle.loads(pickle.dumps(policy)), copy.deepcopy(policy)):
         assert other(history(3), moment(history(3))) == policy(history(3), moment(history(3)))
+
+
+# -- in a catalogue
+
+
+ENTRY = """
+name: Trip
+tasks: {load: ./trip.py:tasks}
+max_steps: 3
+context:
+"""
+
+
+def catalogue(folder: Path, context: str) -> Path:
+    (folder / "envs").mkdir()
+    (folder / "envs" / "trip.yaml").write_text(ENTRY + context)
+    (folder / "envs" / "trip.py").write_text(
+        "from agent_r1_env.testing import sums as tasks\n"
+        "def shout(messages, moment, mark='!'):\n"
+        "    from dataclasses import replace\n"
+        "    return [replace(each, content=each.content + mark) for each in messages]\n"
+    )
+    return folder
+
+
+def test_an_entry_names_policies_and_functions_beside_it(tmp_path: Path) -> None:
+    listed = "  - window: {turns: 1, notice: true}\n  - ./trip.py:shout: {mark: '?'}\n  - last_turn: Now\n"
+    agent_r1_env.register(catalogue(tmp_path, listed), namespace="ContextYaml")
+    env = gym.make("ContextYaml/Trip-v0")
+    _, info = env.reset(seed=0, options={"task": 1})
+    assert info["messages"][-1]["content"] == "What is 1 + 1??"
+    env.step("one")
+    _, _, _, _, info = env.step("two")
+    first, second, third = [message["content"] for message in info["messages"]]
+    assert first == "What is 1 + 1?\n\n(1 earlier turn is left out)?"
+    assert second == "two?" and third.endswith("?\n\nNow")
+    env.close()
+
+
+def test_the_line_of_a_wrong_policy_is_told(tmp_path: Path) -> None:
+    folder = catalogue(tmp_path, "  - append\n  - windw: 3\n")
+    with pytest.raises(CatalogError, match=r"trip.yaml:6:3.*did you mean 'window'"):
+        agent_r1_env.register(folder, namespace="ContextWrong")
 
 
 # -- what holds for every policy
