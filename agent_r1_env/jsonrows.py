@@ -94,13 +94,11 @@ class JsonRows(Sequence[Row]):
         """The value that begins ``text``; what follows it up to the next one is a comma, or nothing."""
         try:
             value, end = json.JSONDecoder().raw_decode(text)
+        except json.JSONDecodeError as error:
+            message = f"not JSON: {error.msg[:1].lower()}{error.msg[1:]} at character {error.pos} of the row"
+            raise DataError(message, file=self._file, row=number) from None
         except (ValueError, RecursionError) as error:
-            where = (
-                f"{error.msg} at its character {error.pos}"
-                if isinstance(error, json.JSONDecodeError)
-                else error
-            )
-            raise DataError(f"not JSON: {where}", file=self._file, row=number) from None
+            raise DataError(f"not JSON: {error}", file=self._file, row=number) from None
         if text[end:].strip() != ("" if last else ","):
             message = f"expected {'the end of the list' if last else 'a comma and a row'} after it"
             raise DataError(
