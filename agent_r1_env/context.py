@@ -120,11 +120,13 @@ def resolve(spec: Any, base_folder: Path | str | None = None) -> ContextPolicy:
     policies = [_resolved(each, folder) for each in spec]
     if len(policies) == 1:
         return policies[0]
+    chain = _Chain(tuple(policies))
     return ContextPolicy(
         " + ".join(each.name for each in policies) or "append",
-        _Chain(tuple(policies)),
+        chain,
         needs_tokenizer=any(each.needs_tokenizer for each in policies),
         blocking=any(each.blocking for each in policies),
+        prepare=chain.prepare,
     )
 
 
@@ -162,6 +164,10 @@ class _Chain:
             own = moment.memory.setdefault(f"{place} {policy.name}", {})
             messages = policy(messages, replace(moment, memory=own))
         return messages
+
+    def prepare(self) -> None:
+        for policy in self.policies:
+            policy.prepare()
 
 
 @dataclass(frozen=True)
@@ -275,9 +281,3 @@ def _takes_moment(name: str, function: Any, options: Mapping[str, Any]) -> bool:
         f"the context policy {name}{signature} cannot be called with messages, or messages and moment"
         + (f", and the options {', '.join(options)}" if options else "")
     )
-
-
-def get(name: str) -> Callable[[Sequence[Message]], Sequence[Message]]:
-    """The context policy of that name."""
-    look_up("context policy", name, {"append": append})
-    return list

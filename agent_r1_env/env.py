@@ -147,6 +147,7 @@ class ToolEnv(gym.Env[Any, str]):
         self._policy = contexts.resolve(context)
         if self._policy.needs_tokenizer and self.tokenizer is None:
             raise ValueError(f"the context {context!r} counts tokens, so the environment needs a tokenizer")
+        self._policy.prepare()
         self._observe = Observer(observation, self.format, chat_template, self.tokenizer)
         self.observation_space = self._observe.space
         self.action_space = UnicodeText()

@@ -12,7 +12,7 @@ from agent_r1_env import summarisers
 from agent_r1_env.errors import ContextWarning, SummaryError
 from agent_r1_env.loading import load_target
 from agent_r1_env.messages import Message
-from agent_r1_env.turns import ContextPolicy, Moment, head_length, left_out, told, turn_starts, whole
+from agent_r1_env.turns import ContextPolicy, Moment, head_length, left_out, nothing, told, turn_starts, whole
 
 Summariser = Callable[[list[Message]], str]
 
@@ -39,12 +39,13 @@ def summarise(
     Raises:
         TargetFault: the name leads to nothing.
         TypeError, ValueError, UnknownName: an option has no value that it can have.
-        MissingExtra: the endpoint or the model needs a package that is not installed.
     """
     keep = whole("keep", keep)
     after = whole("after", after, least=keep)
     write = _summariser(with_, folder or Path.cwd())
-    return ContextPolicy("summarise", partial(_summarise, write=write, after=after, keep=keep), blocking=True)
+    function = partial(_summarise, write=write, after=after, keep=keep)
+    prepare = write.prepare if isinstance(write, summarisers.Endpoint | summarisers.LocalModel) else nothing
+    return ContextPolicy("summarise", function, blocking=True, prepare=prepare)
 
 
 def _summariser(given: Any, folder: Path) -> Summariser:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,12 @@ _ENDPOINT = ("api_key_env", "instruction", "max_tokens", "model", "timeout", "ur
 _LOCAL = ("instruction", "max_tokens", "model")
 
 
-def made(options: Mapping[str, Any], folder: Path) -> Callable[[list[Message]], str]:
+def made(options: Mapping[str, Any], folder: Path) -> Endpoint | LocalModel:
     """What ``with: {url: ..., model: ...}`` or ``with: {model: FOLDER}`` stands for.
 
     Raises:
         UnknownName: there is no such option.
-        ValueError: an option is missing, or what it names does not exist.
-        MissingExtra: a package is not installed.
+        ValueError: there is no model.
     """
     known = _ENDPOINT if "url" in options or "model" not in options else _LOCAL
     for option in options:
@@ -65,6 +64,13 @@ class Endpoint:
             url: without ``/chat/completions``, such as ``http://localhost:8000/v1``.
             api_key_env: the environment variable that holds the key, if the endpoint wants one.
             timeout: seconds for connecting, and for each part of the answer.
+        """
+        self.url = f"{url.rstrip('/')}/chat/completions"
+        self.model, self.instruction, self.max_tokens, self.timeout = model, instruction, max_tokens, timeout
+        self._api_key_env = api_key_env
+
+    def prepare(self) -> None:
+        """Look for what asking needs.
 
         Raises:
             MissingExtra: httpx is not installed.
@@ -72,11 +78,8 @@ class Endpoint:
         """
         if importlib.util.find_spec("httpx") is None:
             raise missing_extra("httpx", "http")
-        if api_key_env and api_key_env not in os.environ:
-            raise ValueError(f"the environment variable {api_key_env} is not set; export it first")
-        self.url = f"{url.rstrip('/')}/chat/completions"
-        self.model, self.instruction, self.max_tokens, self.timeout = model, instruction, max_tokens, timeout
-        self._api_key_env = api_key_env
+        if self._api_key_env and self._api_key_env not in os.environ:
+            raise ValueError(f"the environment variable {self._api_key_env} is not set; export it first")
 
     def __call__(self, messages: list[Message]) -> str:
         """The summary.
@@ -114,7 +117,12 @@ class LocalModel:
     """
 
     def __init__(self, model: str | Path, *, instruction: str = INSTRUCTION, max_tokens: int = 256) -> None:
-        """Nothing is loaded yet.
+        """Nothing is loaded yet."""
+        self.folder = Path(model)
+        self.instruction, self.max_tokens = instruction, max_tokens
+
+    def prepare(self) -> None:
+        """Look for what the model needs; loading it waits.
 
         Raises:
             MissingExtra: transformers is not installed.
@@ -122,12 +130,11 @@ class LocalModel:
         """
         if importlib.util.find_spec("transformers") is None:
             raise missing_extra("transformers", "train")
-        self.folder = Path(model)
         if not self.folder.is_dir():
             raise ValueError(
-                f"no folder {str(model)!r}; name a folder that holds a model, or give a url beside its name"
+                f"no folder {str(self.folder)!r}; name a folder that holds a model, "
+                "or give a url beside its name"
             )
-        self.instruction, self.max_tokens = instruction, max_tokens
 
     def __call__(self, messages: list[Message]) -> str:
         """The summary. What does not fit before it in the model's context is left out, from the middle.

@@ -36,6 +36,10 @@ class Moment:
     memory: dict[str, Any] = field(default_factory=dict)
 
 
+def nothing() -> None:
+    """Nothing is to be prepared."""
+
+
 @dataclass(frozen=True, slots=True)
 class ContextPolicy:
     """A function from the history to the messages that the model sees next, and what it needs for that.
@@ -44,12 +48,14 @@ class ContextPolicy:
         function: never changes the messages it gets.
         needs_tokenizer: it counts tokens.
         blocking: it may take long, as a request to a model does.
+        prepare: called when an environment is made with it; raises where this machine lacks what it needs.
     """
 
     name: str
     function: PolicyFunction
     needs_tokenizer: bool = False
     blocking: bool = False
+    prepare: Callable[[], None] = nothing
 
     def __call__(self, messages: Sequence[Message], moment: Moment) -> Sequence[Message]:
         """What the model sees next."""

@@ -467,16 +467,29 @@ def test_an_endpoint_out_of_reach_is_cut_around() -> None:
         ({"model": ".", "timeout": 3}, UnknownName, "no option named 'timeout'"),
         ({"url": "http://x"}, ValueError, "needs the name of a model"),
         ({}, ValueError, "needs the name of a model"),
-        ({"model": "./nowhere"}, ValueError, "no folder"),
-        ({"url": "http://x", "model": "m", "api_key_env": "UNSET_KEY"}, ValueError, "UNSET_KEY is not set"),
         (3, TypeError, "not a function of messages"),
         ("./nowhere.py:f", TargetFault, "no file"),
     ],
 )
 def test_a_summariser_that_cannot_be_is_refused_early(wrong: Any, error: type[Exception], told: str) -> None:
-    pytest.importorskip("httpx")
     with pytest.raises(error, match=told):
         resolve({"summarise": {"with": wrong}})
+
+
+@pytest.mark.parametrize(
+    ("lacking", "told"),
+    [
+        ({"model": "./nowhere"}, "no folder .*nowhere"),
+        ({"url": "http://x", "model": "m", "api_key_env": "UNSET_KEY"}, "UNSET_KEY is not set; export it"),
+    ],
+)
+def test_what_a_summariser_lacks_is_told_when_an_environment_is_made(lacking: Any, told: str) -> None:
+    pytest.importorskip("httpx")
+    pytest.importorskip("transformers")
+    for spec in ({"summarise": {"with": lacking}}, ["append", {"summarise": {"with": lacking}}]):
+        resolve(spec)  # an entry can be read, and its folder registered, on any machine
+        with pytest.raises(ValueError, match=told):
+            testing.sum_env(context=spec)
 
 
 @pytest.mark.slow
