@@ -1,141 +1,140 @@
-"""Scores of a policy on an environment: means with their uncertainty, from one episode for each task."""
+"""Run a policy or a model through the tasks of an environment, and say how well it did."""
 
 from __future__ import annotations
 
-import math
+import dataclasses
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
 import numpy as np
 
-from agent_r1_env import auto
-from agent_r1_env.batch import facts
+from agent_r1_env import auto, predictions, scoring
 from agent_r1_env.catalog import Catalog
 from agent_r1_env.env import ToolEnv
-from agent_r1_env.episode import Episode, EpisodeFile, Step
+from agent_r1_env.episode import Episode, EpisodeFile
 from agent_r1_env.errors import AgentR1Error, unknown_name
+from agent_r1_env.methods import TOOL_CALL
+from agent_r1_env.official import means
+from agent_r1_env.players import derived_seed
+from agent_r1_env.runfolder import OFFICIAL, Key, RunFolder, write_json
+from agent_r1_env.scripted_play import Play, Policy, play
+from agent_r1_env.summary import Evaluation, row_of, summarise
 from agent_r1_env.task import TaskSet
 
 if TYPE_CHECKING:
-    from agent_r1_env.engines import Engine, Sampling
-
-Policy = Callable[[ToolEnv, np.random.Generator], str]
-"""Called once a step; returns the whole reply. It may look at the task: it is on the developer's side."""
+    from agent_r1_env.engines import Engine, Sampling, TextEngine
 
 Progress = Callable[[int, int], None]
-"""Called with the number of finished episodes and of all episodes."""
+"""Called with the number of finished episodes and of all episodes, those of an earlier run included."""
 
-_Z = 1.959963984540054  # of the normal distribution at 97.5 %
-_RESAMPLES = 2000
-_COUNTS = frozenset({"tool_calls", "invalid_calls", "steps"})
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean and its 95 % confidence interval over tasks."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f}  [{self.low:.3f}, {self.high:.3f}]"
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """What came out of one evaluation.
-
-    Attributes:
-        data: which source the tasks came from.
-        synthetic: the tasks were made by a script.
-        n: episodes that count; every mean is over these.
-        failed: episodes lost because the environment itself broke; they count nowhere else.
-        metrics: the environment's own numbers at the end of an episode.
-        tool_call_rate: share of replies with a tool call in them.
-        invalid_call_rate: share of calls that were malformed, named no tool or had wrong arguments.
-        stop_reasons: number of episodes by the reason why they ended.
-    """
-
-    env_id: str
-    policy: str
-    data: str
-    synthetic: bool
-    n: int
-    failed: int
-    seed: int
-    reward: Interval
-    metrics: Mapping[str, Interval]
-    tool_call_rate: float
-    invalid_call_rate: float
-    stop_reasons: Mapping[str, int]
-    seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; a mean of nothing is None."""
-        return {key: _null(value) for key, value in asdict(self).items()}
+SCORES = {
+    "exact_match": scoring.exact_match,
+    "sub_exact_match": scoring.sub_exact_match,
+    "f1": scoring.f1,
+}
+"""Of every answer, where the environment does not report a metric of that name itself."""
 
 
 def evaluate(
     env_id: str,
     *,
     policy: Policy | str | None = None,
-    engine: Engine | None = None,
+    engine: Engine | TextEngine | None = None,
+    method: str = TOOL_CALL,
     n: int | None = None,
+    samples: int = 1,
     env_kwargs: Mapping[str, Any] | None = None,
     seed: int = 0,
+    shard: tuple[int, int] = (1, 1),
     sampling: Sampling | None = None,
     concurrency: int = 64,
     name: str = "",
     episodes: str | Path | None = None,
+    output: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Run one episode for each of ``n`` tasks and average.
+    """Run ``samples`` episodes for each of ``n`` tasks and average. Works in a notebook, too.
+
+    Every episode is seeded by ``seed``, its task's id and its sample alone, so that it comes out the same
+    whatever runs beside it, as far as the model's server can.
 
     Args:
         policy: a scripted policy, or the name of one of the environment's own; its episodes run one after
             the other.
         engine: a model instead; its episodes run ``concurrency`` at a time.
+        method: "direct", "naive_rag" or "tool_call", see `agent_r1_env.methods`.
         n: number of tasks, drawn by ``seed`` and so the same for every policy; all of them by default.
         env_kwargs: what ``gym.make`` gets beside the id; ``format="auto"`` needs an engine, whose tokenizer
             then decides.
-        sampling: of the engine; greedy by default.
+        shard: ``(i, k)`` runs the i-th of k parts of the tasks, counted from 1; `runfolder.merge` puts the
+            parts together.
+        sampling: of the engine; by default greedy for one sample, else at temperature 1.
         name: of the policy, for the report; a named policy's own by default.
-        episodes: a JSON-lines file to which every episode is appended as it ends.
+        episodes: a JSON-lines file to which every episode is appended as it ends, token ids included.
+        output: a folder for all results. If it holds a part of this very run, only the rest is run, and
+            episodes that an environment broke are tried again.
 
     Raises:
-        ValueError: not exactly one of ``policy`` and ``engine``, or ``n`` below 1.
-        UnknownName: the environment has no policy of that name.
+        ValueError: not exactly one of ``policy`` and ``engine``; ``n`` or ``samples`` below 1; no such shard.
+        UnknownName: the environment has no policy of that name, or there is no such method.
+        AgentR1Error: the environment has no such method, or ``output`` holds another run.
     """
     if (policy is None) == (engine is None):
         raise ValueError("give either a policy or an engine")
-    if engine is not None:
-        env_kwargs = auto.resolve(env_kwargs, engine.tokenizer)
-    env = make(env_id, env_kwargs)
+    if samples < 1:
+        raise ValueError(f"the number of samples must be at least 1, got {samples}")
+    kwargs = {**(env_kwargs or {}), **({} if method == TOOL_CALL else {"method": method})}
+    if engine is not None and hasattr(engine, "tokenizer"):
+        kwargs = auto.resolve(kwargs, engine.tokenizer)
+    shown = name or (policy if isinstance(policy, str) else getattr(policy, "__name__", ""))
+    asked = None if engine is None else sampling or _default_sampling(samples, seed)
+    env = make(env_id, kwargs)
     try:
-        chosen = choose(len(env.tasks), n, seed)
-        file = EpisodeFile(episodes) if episodes is not None else None
-        record = _Recorder(len(chosen), file, progress)
+        act = find_policy(env, policy) if isinstance(policy, str) else policy
+        plays = _plays(env.tasks, n, samples, shard, seed)
+        identity = {
+            "version": _version(),
+            "env_id": env_id,
+            "env_kwargs": env_kwargs or {},
+            "data": env.tasks.origin,
+            "method": method,
+            "policy": shown,
+            "engine": None if engine is None else [type(engine).__name__, getattr(engine, "url", None)],
+            "sampling": None if asked is None else dataclasses.asdict(asked),
+            "n": n,
+            "samples": samples,
+            "seed": seed,
+            "shard": f"{shard[0]}/{shard[1]}",
+        }
+        facts = {"episodes": len(plays), "synthetic": env.tasks.synthetic}
+        folder = RunFolder(output, identity, facts) if output is not None else None
+        record = _Recorder(len(plays), env.tasks, episodes, folder, progress)
         start = time.perf_counter()
         try:
-            if policy is not None:
-                act = find_policy(env, policy) if isinstance(policy, str) else policy
-                for task in chosen:
-                    record(play(env, env_id, act, task, seed))
-            elif engine is not None:
-                _sample(env_id, env_kwargs, engine, sampling, chosen, seed, concurrency, record)
+            missing = [each for each in plays if each.key not in record.episodes]
+            if act is not None:
+                _play_all(env_id, kwargs, act, missing, record)
+            elif engine is not None and asked is not None and missing:
+                _sample(env_id, kwargs, engine, asked, missing, concurrency, record)
         finally:
-            if file is not None:
-                file.close()
-        seconds = time.perf_counter() - start
-        shown = name or (policy if isinstance(policy, str) else getattr(policy, "__name__", ""))
-        return summarise(record.episodes, env.tasks, env_id=env_id, policy=shown, seed=seed, seconds=seconds)
+            record.close()
+        found = list(record.episodes.values())
+        return summarise(
+            [row_of(episode) for episode in found],
+            env_id=env_id,
+            policy=shown,
+            method=method,
+            data=env.tasks.origin,
+            synthetic=env.tasks.synthetic,
+            samples=samples,
+            seed=seed,
+            seconds=time.perf_counter() - start,
+            official=_official(found, env.tasks, output),
+        )
     finally:
         env.close()
 
@@ -183,132 +182,142 @@ def choose(tasks: int, n: int | None, seed: int) -> list[int]:
     return sorted(np.random.default_rng(seed).choice(tasks, n, replace=False).tolist())
 
 
-def play(env: ToolEnv, env_id: str, policy: Policy, task: int, seed: int) -> Episode:
-    """One episode of a scripted policy. Its random numbers depend on ``seed`` and ``task`` alone."""
-    rng = np.random.default_rng([seed, task])
-    observation, info = env.reset(options={"task": task})
-    steps: list[Step] = []
-    terminated = truncated = False
-    while not (terminated or truncated):
-        prompt, reply, start = observation, policy(env, rng), time.perf_counter()
-        observation, reward, terminated, truncated, info = env.step(reply)
-        seconds = time.perf_counter() - start
-        terms, calls = info["reward_terms"], info["calls"]
-        steps.append(
-            Step((), (), (), reward, prompt, reply, reward_terms=terms, calls=calls, tool_seconds=seconds)
+def shard_of(tasks: Sequence[int], shard: tuple[int, int]) -> list[int]:
+    """Every k-th task from the i-th on: all shards together are all tasks, and no two share one.
+
+    Raises:
+        ValueError: there is no such shard.
+    """
+    number, count = shard
+    if not 1 <= number <= count:
+        raise ValueError(
+            f"shards are counted from 1/{max(1, count)} to {max(1, count)}/{max(1, count)}, "
+            f"got {number}/{count}"
         )
-    return Episode(
-        env_id,
-        info["task_id"],
-        seed,
-        task,
-        tuple(steps),
-        terminated,
-        truncated,
-        info["stop_reason"],
-        info["answer"],
-        info["metrics"],
-    )
+    return list(tasks[number - 1 :: count])
 
 
-def summarise(
-    episodes: Sequence[Episode], tasks: TaskSet, *, env_id: str, policy: str, seed: int, seconds: float
-) -> Evaluation:
-    """Average episodes. Means of nothing are NaN."""
-    in_order = sorted(episodes, key=lambda episode: episode.group)  # they ended in any order
-    counted = [facts(episode) for episode in in_order if not episode.failed]
-    replies, calls = sum(e["steps"] for e in counted), sum(e["calls"] for e in counted)
-    # A kind of failure is counted in the episodes where it occurred.
-    names = dict.fromkeys(name for e in counted for name in e["metrics"])
-    return Evaluation(
-        env_id=env_id,
-        policy=policy,
-        data=tasks.origin,
-        synthetic=tasks.synthetic,
-        n=len(counted),
-        failed=len(episodes) - len(counted),
-        seed=seed,
-        reward=interval([e["reward"] for e in counted]),
-        metrics={name: _metric(name, [e["metrics"].get(name, 0.0) for e in counted]) for name in names},
-        tool_call_rate=sum(e["calling"] for e in counted) / max(1, replies),
-        invalid_call_rate=sum(e["invalid"] for e in counted) / max(1, calls),
-        stop_reasons=dict(Counter(e["stop"] for e in counted).most_common()),
-        seconds=seconds,
-    )
+def _plays(tasks: TaskSet, n: int | None, samples: int, shard: tuple[int, int], seed: int) -> list[Play]:
+    chosen = [(number, tasks[number].id) for number in shard_of(choose(len(tasks), n, seed), shard)]
+    return [
+        Play(number, task_id, sample, cast(int, derived_seed(seed, f"{task_id}/{sample}")))
+        for number, task_id in chosen
+        for sample in range(samples)
+    ]
 
 
-def interval(values: Sequence[float]) -> Interval:
-    """Mean and 95 % interval: Wilson's for zeros and ones, a percentile bootstrap for anything else."""
-    if values and all(value in (0.0, 1.0) for value in values):
-        return Interval(fmean(values), *_wilson(fmean(values), len(values)))
-    return _bootstrap(values)
-
-
-def _metric(name: str, values: Sequence[float]) -> Interval:
-    # A count may be 0 or 1 in every episode and still be no share of anything.
-    return _bootstrap(values) if name in _COUNTS else interval(values)
-
-
-def _bootstrap(values: Sequence[float]) -> Interval:
-    if not values:
-        return Interval(math.nan, math.nan, math.nan)
-    mean = fmean(values)
-    if min(values) == max(values):
-        return Interval(mean, mean, mean)
-    data, rng = np.asarray(values, dtype=float), np.random.default_rng(0)
-    means = [rng.choice(data, data.size).mean() for _ in range(_RESAMPLES)]
-    low, high = np.percentile(means, [2.5, 97.5])
-    return Interval(mean, float(low), float(high))
-
-
-def _wilson(share: float, n: int) -> tuple[float, float]:
-    square = _Z * _Z / n
-    centre = (share + square / 2) / (1 + square)
-    half = _Z / (1 + square) * math.sqrt(share * (1 - share) / n + square / (4 * n))
-    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))  # rounding aside
-
-
-def _null(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _null(item) for key, item in value.items()}
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-class _Recorder:
-    """Takes each episode as it ends: keeps it, writes it down, and tells how far we are."""
-
-    def __init__(self, total: int, file: EpisodeFile | None, progress: Progress | None) -> None:
-        self.episodes: list[Episode] = []
-        self._total, self._file, self._progress = total, file, progress
-
-    def __call__(self, episode: Episode) -> None:
-        self.episodes.append(episode)
-        if self._file is not None:
-            self._file.append(episode)
-        if self._progress is not None:
-            self._progress(len(self.episodes), self._total)
+def _play_all(
+    env_id: str, env_kwargs: Mapping[str, Any], policy: Policy, plays: Iterable[Play], record: _Recorder
+) -> None:
+    """Episodes of a scripted policy, one after the other; an environment that broke is replaced."""
+    env: ToolEnv | None = None
+    try:
+        for asked in plays:
+            env = env or make(env_id, env_kwargs)
+            episode = play(env, env_id, policy, asked)
+            record(episode)
+            if episode.failed:
+                broken, env = env, None
+                broken.close()
+    finally:
+        if env is not None:
+            env.close()
 
 
 def _sample(
     env_id: str,
-    env_kwargs: Mapping[str, Any] | None,
-    engine: Engine,
-    sampling: Sampling | None,
-    tasks: Sequence[int],
-    seed: int,
+    env_kwargs: Mapping[str, Any],
+    engine: Engine | TextEngine,
+    sampling: Sampling,
+    plays: Sequence[Play],
     concurrency: int,
     record: _Recorder,
 ) -> None:
-    from agent_r1_env.engines import Sampling
     from agent_r1_env.rollout import EpisodeRequest, Rollout
 
+    requests = [
+        EpisodeRequest(each.task, each.seed, each.task, each.sample, f"{each.task_id}/{each.sample}")
+        for each in plays
+    ]
     rollout = Rollout(
-        env_id,
-        env_kwargs,
-        engine=engine,
-        sampling=sampling or Sampling(temperature=0.0),
-        concurrency=concurrency,
-        on_episode=record,
+        env_id, env_kwargs, engine=engine, sampling=sampling, concurrency=concurrency, on_episode=record
     )
     with rollout:
-        rollout.run([EpisodeRequest(task=task, seed=seed, group=task) for task in tasks])
+        rollout.run(requests)
+
+
+class _Recorder:
+    """Takes each episode as it ends: scores it, keeps it, writes it down, and tells how far we are.
+
+    Attributes:
+        episodes: by task id and sample; those that an earlier run left in the folder are there at the start.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        tasks: TaskSet,
+        file: str | Path | None,
+        folder: RunFolder | None,
+        progress: Progress | None,
+    ) -> None:
+        self._total, self._tasks, self._progress = total, tasks, progress
+        self._folder = folder
+        self._file = EpisodeFile(file) if file is not None else None
+        self.episodes: dict[Key, Episode] = {} if folder is None else dict(folder.kept)
+        self._tell()
+
+    def __call__(self, episode: Episode) -> None:
+        if episode.error is None:
+            episode = _scored(episode, self._tasks[episode.group].answers)
+        self.episodes[episode.task_id, episode.sample] = episode
+        if self._file is not None:
+            self._file.append(episode)
+        if self._folder is not None:
+            self._folder.append(episode)
+        self._tell()
+
+    def close(self) -> None:
+        """Let go of file and folder."""
+        for each in (self._file, self._folder):
+            if each is not None:
+                each.close()
+
+    def _tell(self) -> None:
+        if self._progress is not None and self.episodes:
+            self._progress(len(self.episodes), self._total)
+
+
+def _scored(episode: Episode, answers: Sequence[str]) -> Episode:
+    """The episode with a score of its answer for each of ``SCORES`` that it lacks."""
+    if not answers:
+        return episode
+    said = (episode.answer or "").strip()  # nothing said is wrong, also where the gold normalises to nothing
+    scores = {name: score(said, answers) if said else 0.0 for name, score in SCORES.items()}
+    return replace(episode, metrics={**scores, **episode.metrics})
+
+
+def _official(episodes: Sequence[Episode], tasks: TaskSet, output: str | Path | None) -> dict[str, float]:
+    """What the data set's own scorer says of the first sample; its file of predictions is written, too."""
+    dataset = predictions.dataset_of(tasks)
+    first = [each for each in episodes if each.sample == 0 and each.error is None]
+    if dataset is None or not first:
+        return {}
+    said = predictions.predict(first, tasks)
+    rows = predictions.scored(dataset, said, tasks)
+    if output is not None:
+        predictions.write(Path(output), dataset, said)
+        write_json(Path(output) / OFFICIAL, rows)
+    return means(rows)
+
+
+def _default_sampling(samples: int, seed: int) -> Sampling:
+    from agent_r1_env.engines import Sampling
+
+    return Sampling(temperature=0.0 if samples == 1 else 1.0, seed=seed)
+
+
+def _version() -> str:
+    from agent_r1_env import __version__  # the package itself imports this one's neighbours
+
+    return __version__

@@ -108,6 +108,8 @@ def settings_for(
         "max_steps": 1,
         "context": "append",
         "rewards": rewards,
+        # It reads the results of calls, and would be 0 where the search was ours.
+        "metrics": [metric for metric in settings["metrics"] if metric != "support_recall"],
     }
 
 

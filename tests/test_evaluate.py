@@ -18,7 +18,8 @@ from agent_r1_env.engines import Sampling
 from agent_r1_env.env import ToolEnv
 from agent_r1_env.episode import Episode, read_episodes
 from agent_r1_env.errors import AgentR1Error, UnknownName
-from agent_r1_env.evaluate import choose, evaluate, find_policy, interval, make, summarise
+from agent_r1_env.evaluate import choose, evaluate, find_policy, make, shard_of
+from agent_r1_env.summary import interval, row_of, summarise
 from agent_r1_env.testing import answer, call, scripted, sum_env, sums
 
 ENV = "Testing/Sums-v0"
@@ -89,9 +90,11 @@ def test_an_engine_and_a_policy_that_say_the_same_score_the_same() -> None:
     for who in ({"policy": says}, {"engine": scripted(*replies), "concurrency": 3}):
         data = evaluate(ENV, env_kwargs={"count": 10}, name="same", **who).to_dict()  # type: ignore[arg-type]
         del data["seconds"]
+        told = {name: data.pop(name) for name in ("prompt_tokens", "reply_tokens")} | {"steps": data["steps"]}
         scores.append(data)
     assert scores[0] == scores[1]
     assert scores[0]["metrics"]["exact_match"]["mean"] == 0.1
+    assert told["reply_tokens"]["mean"] > told["steps"]["mean"] == 2.0
 
 
 def test_a_reply_cut_by_its_limit_is_no_answer() -> None:
@@ -119,7 +122,7 @@ def test_an_environment_that_breaks_is_told_apart_from_a_bad_policy() -> None:
 
 def test_means_of_nothing_are_null_in_json() -> None:
     lost = Episode(ENV, "x", 0, 0, error="RuntimeError: gone", stop_reason="error", truncated=True)
-    found = summarise([lost], sums(), env_id=ENV, policy="p", seed=0, seconds=1.0)
+    found = summarise([row_of(lost)], env_id=ENV, policy="p")
     assert (found.n, found.failed) == (0, 1)
     assert math.isnan(found.reward.mean)
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["reward"]["mean"] is None

@@ -1,0 +1,255 @@
+"""What an evaluation came to: one plain row for each episode, and means over tasks with their uncertainty.
+
+Several samples of one task are no independent data: they are averaged first, and intervals are over tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from agent_r1_env.batch import facts
+from agent_r1_env.episode import Episode
+
+Row = Mapping[str, Any]
+
+_Z = 1.959963984540054  # of the normal distribution at 97.5 %
+_RESAMPLES = 2000
+_COUNTS = frozenset({"tool_calls", "invalid_calls", "repaired_calls", "steps"})
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean and its 95 % confidence interval over tasks."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}  [{self.low:.3f}, {self.high:.3f}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What came out of one evaluation.
+
+    Attributes:
+        method: how the questions were put, see `agent_r1_env.methods`.
+        data: which source the tasks came from.
+        synthetic: the tasks were made by a script.
+        tasks: tasks with an episode that counts.
+        samples: episodes that were asked for of each task.
+        n: episodes that count; every mean is over these, each task counting once.
+        failed: episodes lost because the environment itself broke; they count nowhere else.
+        metrics: the environment's own numbers at the end of an episode, and where its tasks have answers
+            ``exact_match``, ``sub_exact_match`` and ``f1``.
+        best: of the reward and every score, the best of each task's samples; empty for one sample.
+        official: metrics of the data set's own scorer, for the first sample of every task; empty for a data
+            set without one.
+        tool_calls: of one episode.
+        prompt_tokens: of all prompts of an episode together; NaN where nobody counted.
+        reply_tokens: of all its replies together.
+        tool_call_rate: share of replies with a tool call in them.
+        invalid_call_rate: share of calls that were malformed, named no tool or had wrong arguments.
+        truncation_rate: share of episodes that ended without the task being over.
+        stop_reasons: number of episodes by the reason why they ended.
+        seconds: that this run took; those of an earlier run that it went on with are not in it.
+        rows: one for each episode, failed ones too, by task and sample; see ``row_of``.
+    """
+
+    env_id: str
+    policy: str
+    method: str
+    data: str
+    synthetic: bool
+    tasks: int
+    samples: int
+    n: int
+    failed: int
+    seed: int
+    reward: Interval
+    metrics: Mapping[str, Interval]
+    best: Mapping[str, Interval]
+    official: Mapping[str, float]
+    steps: Interval
+    tool_calls: Interval
+    prompt_tokens: Interval
+    reply_tokens: Interval
+    tool_call_rate: float
+    invalid_call_rate: float
+    truncation_rate: float
+    stop_reasons: Mapping[str, int]
+    seconds: float
+    rows: Sequence[Row] = field(default=(), repr=False)
+
+    def to_dict(self, rows: bool = False) -> dict[str, Any]:
+        """Plain data for JSON; a mean of nothing is None."""
+        kept = self if rows else replace(self, rows=())
+        data: dict[str, Any] = _null(asdict(kept))
+        if not rows:
+            del data["rows"]
+        return data
+
+    def samples_of(self, metric: str) -> dict[str, list[float]]:
+        """The scores of each task's samples, in their order, by task id; for pass@k and paired tests.
+
+        Args:
+            metric: ``reward`` or a name of ``metrics``.
+        """
+        found: defaultdict[str, list[float]] = defaultdict(list)
+        for row in self.rows:
+            if row["error"] is None:
+                found[row["task_id"]].append(_value(row, metric))
+        return dict(found)
+
+
+def row_of(episode: Episode) -> dict[str, Any]:
+    """One episode as plain data.
+
+    ``task`` is its number in the data set, ``calls`` the number of tool calls and ``calling`` of replies with
+    one, ``metrics`` what the environment reports, ``error`` what broke it or None. Numbers of tokens are None
+    where nobody counted them.
+    """
+    known = facts(episode)
+    return {
+        "env_id": episode.env_id,
+        "task": episode.group,
+        "task_id": episode.task_id,
+        "sample": episode.sample,
+        "seed": episode.seed,
+        "reward": known["reward"],
+        "metrics": known["metrics"],
+        "answer": episode.answer,
+        "steps": known["steps"],
+        "calls": known["calls"],
+        "calling": known["calling"],
+        "invalid_calls": known["invalid"],
+        "prompt_tokens": _total(step.prompt_tokens for step in episode.steps),
+        "reply_tokens": _total(step.reply_tokens for step in episode.steps),
+        "terminated": episode.terminated,
+        "truncated": known["truncated"],
+        "stop_reason": known["stop"],
+        "generate_seconds": math.fsum(step.generate_seconds for step in episode.steps),
+        "tool_seconds": math.fsum(step.tool_seconds for step in episode.steps),
+        "error": episode.error,
+    }
+
+
+def summarise(
+    rows: Sequence[Row],
+    *,
+    env_id: str,
+    policy: str,
+    method: str = "tool_call",
+    data: str = "",
+    synthetic: bool = False,
+    samples: int = 1,
+    seed: int = 0,
+    seconds: float = 0.0,
+    official: Mapping[str, float] | None = None,
+) -> Evaluation:
+    """Average rows. Means of nothing are NaN."""
+    in_order = sorted(rows, key=lambda row: (row["task"], row["sample"]))  # they ended in any order
+    counted = [row for row in in_order if row["error"] is None]
+    # A kind of failure is counted in the episodes where it occurred.
+    names = dict.fromkeys(name for row in counted for name in row["metrics"])
+    scores = ["reward", *(name for name in names if not is_count(name))] if samples > 1 else []
+    return Evaluation(
+        env_id=env_id,
+        policy=policy,
+        method=method,
+        data=data,
+        synthetic=synthetic,
+        tasks=len({row["task_id"] for row in counted}),
+        samples=samples,
+        n=len(counted),
+        failed=len(rows) - len(counted),
+        seed=seed,
+        reward=interval(per_task(counted, "reward")),
+        metrics={name: _metric(name, per_task(counted, name)) for name in names},
+        best={name: interval(per_task(counted, name, max)) for name in scores},
+        official=dict(official or {}),
+        steps=_bootstrap(per_task(counted, "steps")),
+        tool_calls=_bootstrap(per_task(counted, "calls")),
+        prompt_tokens=_bootstrap(per_task(counted, "prompt_tokens")),
+        reply_tokens=_bootstrap(per_task(counted, "reply_tokens")),
+        tool_call_rate=_share(counted, "calling", "steps"),
+        invalid_call_rate=_share(counted, "invalid_calls", "calls"),
+        truncation_rate=fmean(row["truncated"] for row in counted) if counted else math.nan,
+        stop_reasons=dict(Counter(row["stop_reason"] for row in counted).most_common()),
+        seconds=seconds,
+        rows=in_order,
+    )
+
+
+def per_task(rows: Iterable[Row], name: str, of: Callable[[Sequence[float]], float] = fmean) -> list[float]:
+    """One number for each task: what ``of`` makes of its samples; tasks without the number are left out."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if (value := _value(row, name)) is not None:
+            found[row["task_id"]].append(value)
+    return [float(of(values)) for values in found.values()]
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Mean and 95 % interval: Wilson's for zeros and ones, a percentile bootstrap for anything else."""
+    if values and all(value in (0.0, 1.0) for value in values):
+        return Interval(fmean(values), *_wilson(fmean(values), len(values)))
+    return _bootstrap(values)
+
+
+def is_count(metric: str) -> bool:
+    """Whether a metric counts things and says nothing of how good an episode was."""
+    return metric in _COUNTS or metric.startswith("calls/")
+
+
+def _metric(name: str, values: Sequence[float]) -> Interval:
+    # A count may be 0 or 1 in every episode and still be no share of anything.
+    return _bootstrap(values) if is_count(name) else interval(values)
+
+
+def _value(row: Row, name: str) -> Any:
+    return row[name] if name in row else row["metrics"].get(name, 0.0)
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    known = list(counts)
+    return None if None in known else sum(count for count in known if count is not None)
+
+
+def _share(rows: Sequence[Row], part: str, whole: str) -> float:
+    return float(sum(row[part] for row in rows) / max(1, sum(row[whole] for row in rows)))
+
+
+def _bootstrap(values: Sequence[float]) -> Interval:
+    if not values:
+        return Interval(math.nan, math.nan, math.nan)
+    mean = fmean(values)
+    if min(values) == max(values):
+        return Interval(mean, mean, mean)
+    data, rng = np.asarray(values, dtype=float), np.random.default_rng(0)
+    means = [rng.choice(data, data.size).mean() for _ in range(_RESAMPLES)]
+    low, high = np.percentile(means, [2.5, 97.5])
+    return Interval(mean, float(low), float(high))
+
+
+def _wilson(share: float, n: int) -> tuple[float, float]:
+    square = _Z * _Z / n
+    centre = (share + square / 2) / (1 + square)
+    half = _Z / (1 + square) * math.sqrt(share * (1 - share) / n + square / (4 * n))
+    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))  # rounding aside
+
+
+def _null(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _null(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_null(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
