@@ -1,20 +1,22 @@
 """The public sets of questions: how the rows of each become tasks.
 
 Each is a function of ``sources.load``'s arguments. ``Task.answers`` holds all right answers, the one that
-the data set prefers first.
+the data set prefers first. Under ``sentences``, ``Task.data`` says how many sentences the paragraphs of the
+question have, by title, where the set numbers its sentences.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from agent_r1_env.corpus import context_paragraphs
-from agent_r1_env.datafile import Row, read_rows
+from agent_r1_env.datafile import Row
+from agent_r1_env.official_files import read_aliases
 from agent_r1_env.sources import DataSet, Hub, Stamp, load, stamp
 from agent_r1_env.task import Paragraph, Task, TaskSet
 
@@ -30,7 +32,16 @@ def _hotpotqa(row: Row) -> Task:
         answers=row.texts(*_GOLDS),
         supporting=_facts(row),
         kind=_kind(row),
+        data={"sentences": _sentences(row)},
     )
+
+
+def _sentences(row: Row) -> dict[str, int]:
+    """How many sentences a row's paragraphs have, by title; of several of one title, the longest counts."""
+    counts: dict[str, int] = {}
+    for title, sentences in row.records("context", title=str, sentences=list):
+        counts[title] = max(counts.get(title, 0), len(sentences))
+    return counts
 
 
 def _facts(row: Row) -> tuple[tuple[str, int], ...]:
@@ -64,7 +75,7 @@ def two_wiki(
     embedded: str | Path | None = None,
     streaming: bool | None = None,
 ) -> TaskSet:
-    """2WikiMultihopQA. ``Task.data`` holds its ``evidences`` (triples of text) and ``answer_id`` or None.
+    """2WikiMultihopQA. ``Task.data`` holds ``evidences`` (triples of text) and ``answer_id`` or None.
 
     Args:
         aliases: the file ``id_aliases.json`` of the release with ids: other names of what the answers
@@ -81,7 +92,7 @@ def two_wiki(
     )
 
 
-def _two_wiki(row: Row, aliases: Mapping[str, tuple[str, ...]]) -> Task:
+def _two_wiki(row: Row, aliases: Mapping[str, Sequence[str]]) -> Task:
     answer_id = row.data.get("answer_id")
     answers = (*row.texts(*_GOLDS), *aliases.get(str(answer_id), ()))
     triples = row.records("evidences", fact=str, relation=str, entity=str)
@@ -91,21 +102,14 @@ def _two_wiki(row: Row, aliases: Mapping[str, tuple[str, ...]]) -> Task:
         answers=tuple(dict.fromkeys(answers)),
         supporting=_facts(row),
         kind=_kind(row),
-        data={"evidences": triples, "answer_id": answer_id},
+        data={"evidences": triples, "answer_id": answer_id, "sentences": _sentences(row)},
     )
 
 
 @lru_cache(maxsize=2)
 def _with_aliases(file: Stamp) -> DataSet:
-    known: dict[str, tuple[str, ...]] = {}
-    for row in read_rows(file[0]):
-        names = [*_names(row, "aliases"), *_names(row, "demonyms")]
-        known[row.text("Q_id")] = tuple(dict.fromkeys(names))
-    return replace(TWO_WIKI, name="2WikiMultihopQA with aliases", task=partial(_two_wiki, aliases=known))
-
-
-def _names(row: Row, key: str) -> tuple[str, ...]:
-    return row.texts(key) if row.data.get(key) else ()
+    task = partial(_two_wiki, aliases=read_aliases(file[0]))
+    return replace(TWO_WIKI, name="2WikiMultihopQA with aliases", task=task)
 
 
 TWO_WIKI = DataSet(
@@ -130,7 +134,7 @@ def _musique(row: Row) -> Task:
         "question_decomposition", question=str, answer=str | None, paragraph_support_idx=int | None
     )
     answerable = row.data.get("answerable") is not False
-    aliases = _names(row, "answer_aliases")
+    aliases = row.texts("answer_aliases") if row.data.get("answer_aliases") else ()
     hops = _HOPS.match(official)
     supporting = _in_order_of_steps([index for index, _, _, supports in paragraphs if supports], steps)
     titles = {index: title for index, title, _, _ in paragraphs}

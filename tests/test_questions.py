@@ -122,6 +122,7 @@ def test_every_form_of_2wiki_gives_the_same_task(
         {
             "evidences": [("Film", "director", "Ann"), ("Ann", "place of birth", "Rome")],
             "answer_id": answer_id,
+            "sentences": {"Film": 2, "Ann": 2},
         },
     )
     assert tasks.corpus == (
@@ -154,7 +155,7 @@ def test_one_set_is_shared_by_callers_with_the_same_aliases(tmp_path: Path) -> N
 
 def test_a_mistake_in_the_aliases_names_its_row(tmp_path: Path) -> None:
     aliases = tmp_path / "id_aliases.json"
-    aliases.write_text('{"Q_id": "Q1", "aliases": []}\n{"q_id": "Q2", "aliases": ["x"]}\n')
+    aliases.write_text('{"Q_id": "Q1", "aliases": [], "demonyms": []}\n{"q_id": "Q2", "aliases": ["x"]}\n')
     with pytest.raises(DataError, match="no 'Q_id'; did you mean it by 'q_id'") as caught:
         load("two_wiki", tmp_path, two_wiki_row(), aliases=aliases)
     assert (caught.value.file, caught.value.row) == (str(aliases), 2)

@@ -63,7 +63,14 @@ def lines(rows: list[dict[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-EXPECTED = Task("q1", "Question 1?", ("Answer 1",), (("Alpha", 0), ("Beta", 1)), "bridge")
+EXPECTED = Task(
+    "q1",
+    "Question 1?",
+    ("Answer 1",),
+    (("Alpha", 0), ("Beta", 1)),
+    "bridge",
+    {"sentences": {"Alpha": 2, "Beta": 3}},
+)
 PARAGRAPHS = (Paragraph("Alpha", "First. Second."), Paragraph("Beta", "Third. Fourth. Fifth."))
 
 
