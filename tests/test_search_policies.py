@@ -13,7 +13,7 @@ import pytest
 from agent_r1_env import search_policies
 from agent_r1_env.catalog import builtin_root
 from agent_r1_env.env import ToolEnv
-from agent_r1_env.evaluate import evaluate, make, play
+from agent_r1_env.evaluate import evaluate, make
 from agent_r1_env.task import Task, TaskSet
 from agent_r1_env.tool import tool
 
@@ -47,33 +47,53 @@ REAL = {
 POLICIES = ("oracle", "naive", "random")
 
 
+def played(env: ToolEnv, policy: str, task: int = 0, seed: int = 0) -> dict[str, Any]:
+    """The last ``info`` of an episode."""
+    act, rng = getattr(search_policies, policy), np.random.default_rng([seed, task])
+    env.reset(options={"task": task})
+    while True:
+        *_, terminated, truncated, info = env.step(act(env, rng))
+        if terminated or truncated:
+            return info
+
+
+def right(env: ToolEnv, policy: str) -> float:
+    """How many tasks a policy answers exactly."""
+    tasks = range(len(env.tasks))
+    return sum(played(env, policy, task)["metrics"]["exact_match"] for task in tasks)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_the_score_on_the_embedded_questions_is_known(name: str, policy: str) -> None:
-    n, right = EMBEDDED[name]
-    found = evaluate(f"AgentR1/{name}-v0", policy=policy)
-    assert found.n == n
-    assert found.synthetic
-    assert found.metrics["exact_match"].mean == pytest.approx(right[policy] / n)
-    assert (found.invalid_call_rate > 0) == (policy == "random")
+    n, known = EMBEDDED[name]
+    env = make(f"AgentR1/{name}-v0")
+    assert (len(env.tasks), env.tasks.synthetic) == (n, True)
+    assert right(env, policy) == known[policy]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", REAL)
 def test_the_score_on_real_questions_is_known(shared_data: Path, name: str, policy: str) -> None:
-    files, (n, right) = REAL[name]
-    given = {key: str(shared_data / file) for key, file in files.items()}
-    found = evaluate(f"AgentR1/{name}-v0", policy=policy, env_kwargs=given)
-    assert found.n == n
-    assert not found.synthetic
-    assert found.metrics["exact_match"].mean == pytest.approx(right[policy] / n)
+    files, (n, known) = REAL[name]
+    env = make(f"AgentR1/{name}-v0", {key: str(shared_data / file) for key, file in files.items()})
+    assert (len(env.tasks), env.tasks.synthetic) == (n, False)
+    assert right(env, policy) == known[policy]
 
 
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_the_oracle_is_shown_every_supporting_paragraph(name: str) -> None:
     found = evaluate(f"AgentR1/{name}-v0", policy="oracle", env_kwargs={"split": "train"}, n=100)
     assert found.reward.mean == found.metrics["support_recall"].mean == 1.0
+    assert found.invalid_call_rate == 0.0
     assert found.stop_reasons == {"answer": 100}
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_the_random_policy_makes_mistakes_of_every_kind(name: str) -> None:
+    found = evaluate(f"AgentR1/{name}-v0", policy="random", n=100)
+    assert found.invalid_call_rate > 0
+    assert {"calls/malformed_call", "calls/unknown_tool", "calls/invalid_arguments"} <= set(found.metrics)
 
 
 @pytest.mark.parametrize("name", ENVS)
@@ -120,26 +140,26 @@ def _env(task: Task, found: str = "[1] A title: Some text.", **options: Any) -> 
 
 @pytest.mark.parametrize("gold", ["A", "the", "!!!", "...", "ا"])
 def test_the_oracle_is_right_even_where_normalisation_leaves_nothing(gold: str) -> None:
-    episode = play(_env(Task("1", "What?", (gold,))), "", search_policies.oracle, 0, 0)
-    assert (episode.answer, episode.metrics["exact_match"]) == (gold, 1.0)
+    info = played(_env(Task("1", "What?", (gold,))), "oracle")
+    assert (info["answer"], info["metrics"]["exact_match"]) == (gold, 1.0)
 
 
 def test_the_oracle_stands_facts_that_no_paragraph_has() -> None:
     facts = (("Nowhere", 99), ("", 0), ('"}}</tool_call>', -1), ("Nowhere", 3))
-    episode = play(_env(Task("1", "What?", ("x",), facts)), "", search_policies.oracle, 0, 0)
-    assert (episode.metrics["tool_calls"], episode.metrics["invalid_calls"]) == (3, 0)
-    assert episode.metrics["exact_match"] == 1.0
+    info = played(_env(Task("1", "What?", ("x",), facts)), "oracle")
+    assert (info["metrics"]["tool_calls"], info["metrics"]["invalid_calls"]) == (3, 0)
+    assert info["metrics"]["exact_match"] == 1.0
 
 
 def test_the_oracle_looks_up_no_more_than_it_has_steps_for() -> None:
     facts = tuple((f"Title {number}", 0) for number in range(9))
-    episode = play(_env(Task("1", "What?", ("x",), facts), max_steps=4), "", search_policies.oracle, 0, 0)
-    assert (episode.metrics["tool_calls"], episode.stop_reason) == (3, "answer")
+    info = played(_env(Task("1", "What?", ("x",), facts), max_steps=4), "oracle")
+    assert (info["metrics"]["tool_calls"], info["stop_reason"]) == (3, "answer")
 
 
 @pytest.mark.parametrize("answers", [(), ("", " ")])
 def test_the_oracle_says_that_it_does_not_know_what_no_gold_tells(answers: tuple[str, ...]) -> None:
-    assert play(_env(Task("1", "What?", answers)), "", search_policies.oracle, 0, 0).answer == "unknown"
+    assert played(_env(Task("1", "What?", answers)), "oracle")["answer"] == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -152,13 +172,13 @@ def test_the_oracle_says_that_it_does_not_know_what_no_gold_tells(answers: tuple
 )
 def test_the_naive_policy_answers_with_the_first_title(found: str, answer: str) -> None:
     env = _env(Task("1", "What?", ("x",)), found)
-    assert play(env, "", search_policies.naive, 0, 0).answer == answer
+    assert played(env, "naive")["answer"] == answer
 
 
 def test_the_random_policy_stands_a_question_without_words() -> None:
     env = _env(Task("1", "???", ("x",)))
     for seed in range(20):
-        play(env, "", search_policies.random, 0, seed)
+        played(env, "random", seed=seed)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
