@@ -146,7 +146,10 @@ class ToolEnv(gym.Env[Any, str]):
         self._scorecard = Scorecard(rewards, metrics, terms, [tool.name for tool in tools])
         self._policy = contexts.resolve(context)
         if self._policy.needs_tokenizer and self.tokenizer is None:
-            raise ValueError(f"the context {context!r} counts tokens, so the environment needs a tokenizer")
+            raise ValueError(
+                f"the context policy {self._policy.name!r} counts tokens; "
+                "give the environment a tokenizer: tokenizer=FOLDER or NAME"
+            )
         self._policy.prepare()
         self._observe = Observer(observation, self.format, chat_template, self.tokenizer)
         self.observation_space = self._observe.space

@@ -74,7 +74,8 @@ def make_env(
     chosen = {name: options.pop(name) for name in _OPTIONS if name in options}
     settings = _settings(env) | chosen
     settings["format"] = _format(env, settings["format"])
-    settings["context"] = _context(env, settings["context"])
+    if "context" not in chosen:  # what a caller asks for is no fault of the file, nor relative to it
+        settings["context"] = _context(env, settings["context"])
     settings["respond"] = _respond(env)
     settings["terms"] = _own_terms(env, [*settings["rewards"], *settings["metrics"]])
     settings["rewards"] = {_term_name(name): weight for name, weight in settings["rewards"].items()}

@@ -40,7 +40,7 @@ def nothing() -> None:
     """Nothing is to be prepared."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ContextPolicy:
     """A function from the history to the messages that the model sees next, and what it needs for that.
 
@@ -60,6 +60,9 @@ class ContextPolicy:
     def __call__(self, messages: Sequence[Message], moment: Moment) -> Sequence[Message]:
         """What the model sees next."""
         return self.function(messages, moment)
+
+    def __repr__(self) -> str:
+        return f"ContextPolicy({self.name!r})"
 
 
 def head_length(messages: Sequence[Message]) -> int:

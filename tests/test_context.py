@@ -619,6 +619,21 @@ def test_an_entry_names_policies_and_functions_beside_it(tmp_path: Path) -> None
     env.close()
 
 
+def test_a_caller_names_policies_in_place_of_those_of_the_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent_r1_env.register(catalogue(tmp_path, "  - token_budget: 9\n"), namespace="ContextCalled")
+    (tmp_path / "mine.py").write_text("def last(messages):\n    return messages[-1:]\n")
+    monkeypatch.chdir(tmp_path)
+    env = gym.make("ContextCalled/Trip-v0", context="./mine.py:last")
+    env.reset(seed=0)
+    assert len(env.step("one")[4]["messages"]) == 1
+    with pytest.raises(UnknownName, match="^no context policy named 'windw'"):
+        gym.make("ContextCalled/Trip-v0", context="windw")
+    with pytest.raises(ValueError, match="'token_budget' counts tokens; give the environment a tokenizer"):
+        gym.make("ContextCalled/Trip-v0")
+
+
 def test_the_line_of_a_wrong_policy_is_told(tmp_path: Path) -> None:
     folder = catalogue(tmp_path, "  - append\n  - windw: 3\n")
     with pytest.raises(CatalogError, match=r"trip.yaml:6:3.*did you mean 'window'"):
