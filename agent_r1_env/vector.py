@@ -7,13 +7,11 @@ are those of ``SyncVectorEnv``.
 
 from __future__ import annotations
 
-import contextvars
-import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, wait
 from copy import deepcopy
-from queue import SimpleQueue
-from typing import Any, NamedTuple
+from queue import Empty, SimpleQueue
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -33,6 +31,7 @@ from numpy.typing import NDArray
 
 from agent_r1_env.catalog import Catalog, tool_env_id
 from agent_r1_env.errors import unknown_name
+from agent_r1_env.subenv import Outcome, SubEnv, values
 
 VectorStep = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 ObservationMode = str | tuple[Space[Any], Space[Any]]
@@ -63,7 +62,9 @@ class ThreadVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         observation_mode: ObservationMode = "same",
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
     ) -> None:
-        self._subs: list[_SubEnv] = []
+        self._subs: list[SubEnv] = []
+        self._closings: SimpleQueue[Outcome] = SimpleQueue()
+        self._ends: dict[int, Outcome] = {}
         self.copy = copy
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         if not env_fns:
@@ -71,11 +72,11 @@ class ThreadVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         self.num_envs = len(env_fns)
         try:
             for index, make in enumerate(env_fns):
-                self._subs.append(_SubEnv(index))
-                self._wait([self._subs[index].begin(self._subs[index].make, make)])
+                self._subs.append(SubEnv(index))
+                self._all(lambda sub, make=make: sub.make(make), [index])  # type: ignore[misc]
             self._describe(observation_mode)
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self._give_up(error)
             raise
         self._single_observations: list[Any] = [None] * self.num_envs
         self._observations: Any = create_empty_array(self.single_observation_space, self.num_envs, np.zeros)
@@ -151,7 +152,7 @@ class ThreadVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """What a method of each sub-environment returns, called at the same time; or an attribute."""
 
-        def called(sub: _SubEnv) -> Any:
+        def called(sub: SubEnv) -> Any:
             found = sub.env.get_wrapper_attr(name)
             return found(*args, **kwargs) if callable(found) else found
 
@@ -181,24 +182,41 @@ class ThreadVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
             timeout: seconds that steps under way have to end. A sub-environment that needs longer is
                 closed when its step ends, and is warned of.
         """
-        closing = [sub.close() for sub in self._subs]
-        _, late = wait(closing, timeout)
+        for sub in self._subs:
+            sub.close(self._closings)
+        late = self._await_closings(time.monotonic() + timeout)
         self.closed = True
         for sub in self._subs:
-            if sub.closing not in late:
+            if sub.index in self._ends:
                 sub.join()
         if late:
-            names = ", ".join(str(sub.index) for sub in self._subs if sub.closing in late)
             gym.logger.warn(
-                f"sub-environments still busy after {timeout:g} s: {names}; "
+                f"sub-environments still busy after {timeout:g} s: {', '.join(map(str, late))}; "
                 "each is closed when what it does ends"
             )
-        self._raise_first([future for future in closing if future not in late])
+        values(self._ends.values())
+
+    def _await_closings(self, end: float) -> list[int]:
+        """Wait until then; returns who is not closed yet."""
+        while len(self._ends) < len(self._subs):
+            try:
+                outcome = self._closings.get(timeout=max(0.0, end - time.monotonic()))
+            except Empty:
+                break
+            self._ends[outcome.place] = outcome
+        return [sub.index for sub in self._subs if sub.index not in self._ends]
 
     def __del__(self) -> None:
         if not self.closed:
             for sub in getattr(self, "_subs", []):
-                sub.close()
+                sub.close(self._closings)
+
+    def _give_up(self, reason: BaseException) -> None:
+        """Close what was made, without hiding why the rest could not be."""
+        try:
+            self.close()
+        except Exception as failure:
+            reason.add_note(f"closing a sub-environment failed too: {failure!r}")
 
     def _describe(self, mode: ObservationMode) -> None:
         """Take over what the sub-environments say of themselves."""
@@ -274,112 +292,16 @@ class ThreadVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         )
         return deepcopy(self._observations) if self.copy else self._observations
 
-    def _all(self, act: Callable[[_SubEnv], Any], chosen: Iterable[int] | None = None) -> list[Any]:
+    def _all(self, act: Callable[[SubEnv], Any], chosen: Iterable[int] | None = None) -> list[Any]:
         """Do something with each sub-environment, or each chosen one, at the same time."""
         if self.closed:
             raise ClosedEnvironmentError(f"{self} is closed; make a new one")
         subs = self._subs if chosen is None else [self._subs[index] for index in chosen]
-        return self._wait([sub.begin(act, sub) for sub in subs])
-
-    def _wait(self, begun: list[Future[Any]]) -> list[Any]:
-        wait(begun)
-        self._raise_first(begun)
-        return [future.result() for future in begun]
-
-    def _raise_first(self, done: list[Future[Any]]) -> None:
-        failed = [error for future in done if (error := future.exception()) is not None]
-        for other in failed[1:]:
-            failed[0].add_note(f"another sub-environment failed too: {other!r}")
-        if failed:
-            raise failed[0]
-
-
-class _Step(NamedTuple):
-    """What a step of one sub-environment gave; ``final`` is what its episode came to, if it was reset."""
-
-    observation: Any
-    reward: float
-    terminated: bool
-    truncated: bool
-    info: dict[str, Any]
-    final: dict[str, Any] | None = None
-
-
-class _SubEnv:
-    """One sub-environment and its thread.
-
-    Attributes:
-        ended: its episode is over. Kept here, not in the vector, so that a step which nobody waited for to
-            its end leaves no doubt.
-        closing: done when it is closed; None until ``close``.
-    """
-
-    env: gym.Env[Any, Any]
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.ended = False
-        self.closing: Future[Any] | None = None
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        # A daemon, so that a step that hangs does not keep the interpreter alive.
-        self._thread = threading.Thread(
-            target=_work, args=(self._jobs,), name=f"agent-r1-env-{index}", daemon=True
-        )
-        self._thread.start()
-
-    def begin(self, act: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Do something on the thread, after all that was begun before."""
-        future: Future[Any] = Future()
-        context = contextvars.copy_context()
-        self._jobs.put(lambda: _settle(future, self.index, lambda: context.run(act, *args)))
-        return future
-
-    def make(self, make: Callable[[], gym.Env[Any, Any]]) -> None:
-        self.env = make()
-
-    def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.env.reset(seed=seed, options=options)
-        self.ended = False
-        return observation, info
-
-    def step(self, action: Any, mode: AutoresetMode) -> _Step:
-        if self.ended and mode is AutoresetMode.NEXT_STEP:
-            observation, info = self.reset(None, None)
-            return _Step(observation, 0.0, False, False, info)
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        self.ended = bool(terminated or truncated)
-        if not self.ended or mode is not AutoresetMode.SAME_STEP:
-            return _Step(observation, float(reward), terminated, truncated, info)
-        final = {"final_obs": observation, "final_info": info}
-        observation, info = self.reset(None, None)
-        return _Step(observation, float(reward), terminated, truncated, info, final)
-
-    def close(self) -> Future[Any]:
-        """Close the environment, if it was made, and end the thread; idempotent, and does not wait."""
-        if self.closing is None:
-            self.closing = self.begin(lambda: self.env.close() if hasattr(self, "env") else None)
-            self._jobs.put(None)
-        return self.closing
-
-    def join(self) -> None:
-        if self._thread is not threading.current_thread():
-            self._thread.join()
-
-
-def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
-    while (job := jobs.get()) is not None:
-        job()
-        del job  # or the last one would keep the environment alive while this waits
-
-
-def _settle(future: Future[Any], index: int, act: Callable[[], Any]) -> None:
-    try:
-        value = act()
-    except BaseException as error:  # raised again where it is waited for
-        error.add_note(f"raised in sub-environment {index}")
-        future.set_exception(error)
-    else:
-        future.set_result(value)
+        # A queue, not futures: an interrupt while these are waited for may leave them locked for ever.
+        done: SimpleQueue[Outcome] = SimpleQueue()
+        for sub in subs:
+            sub.begin(done, act)
+        return values([done.get() for _ in subs])
 
 
 def make_vec_env(

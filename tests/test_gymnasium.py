@@ -24,6 +24,7 @@ from gymnasium.wrappers import OrderEnforcing, RecordEpisodeStatistics, TimeLimi
 
 from agent_r1_env import ToolEnv
 from agent_r1_env.catalog import Catalog
+from agent_r1_env.testing import ByteTokenizer
 from agent_r1_env.vector import ThreadVectorEnv
 
 ENTRIES = sorted(
@@ -122,6 +123,17 @@ def test_gymnasium_checks_it_without_a_warning(env_id: str, make: Any, capsys: A
         warnings.filterwarnings("ignore", ".*synthetic", UserWarning)
         check_env(env.unwrapped, skip_render_check=False)
     assert "user" in capsys.readouterr().out  # what mode "human" printed
+
+
+@every_entry
+@pytest.mark.parametrize("observation", ["messages", "tokens"])
+def test_gymnasium_checks_it_in_every_form_of_observation(env_id: str, observation: str, make: Any) -> None:
+    env = make(env_id, observation=observation, tokenizer=ByteTokenizer())
+    check_env(env.unwrapped, skip_render_check=True)
+    seen, info = env.reset(seed=0)
+    assert seen in env.observation_space
+    if observation == "messages":
+        assert list(seen) == info["messages"]
 
 
 # -- vectors
