@@ -64,10 +64,18 @@ def window(turns: int, notice: bool = False) -> ContextPolicy:
 
 
 def last_turn(
-    text: str = "This is your last turn: give the final answer now.",
+    text: str = "This is your last turn: give the final answer now.", in_result: bool = False
 ) -> ContextPolicy:
-    """A last word to the model when one reply is left; it stands in that one prompt alone."""
-    return ContextPolicy("last_turn", partial(_last_turn, text=text))
+    """A last word to the model when one reply is left; it stands in that one prompt alone.
+
+    Args:
+        text: said as the user, in the user's last message where the prompt ends with one.
+        in_result: where the prompt ends with the result of a tool, say it at the end of that. Some chat
+            templates write earlier turns another way, or without their reasoning, once the user speaks again
+            (Qwen 3, Mistral): then the last step is a training row of its own, and this keeps it in the
+            row of the others.
+    """
+    return ContextPolicy("last_turn", partial(_last_turn, text=text, in_result=in_result))
 
 
 def rewrite(
@@ -147,9 +155,14 @@ def _window(messages: Sequence[Message], moment: Moment, *, turns: int, notice: 
     return [*shown, *messages[start:]]
 
 
-def _last_turn(messages: Sequence[Message], moment: Moment, *, text: str) -> Sequence[Message]:
-    if moment.steps_left != 1 or (messages and messages[-1].content.endswith(text)):
+def _last_turn(
+    messages: Sequence[Message], moment: Moment, *, text: str, in_result: bool
+) -> Sequence[Message]:
+    if moment.steps_left != 1 or not messages or messages[-1].content.endswith(text):
         return messages
+    last = messages[-1]
+    if in_result and last.role == "tool":
+        return [*messages[:-1], replace(last, content=f"{last.content}\n\n{text}")]
     return told(messages, text)
 
 

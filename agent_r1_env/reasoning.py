@@ -12,7 +12,7 @@ from agent_r1_env.formats import Format, ParsedReply
 from agent_r1_env.messages import Message, ToolCall
 from agent_r1_env.turns import ContextPolicy, Moment, turn_starts, whole
 
-_BEHIND = re.compile(r"\s*(?:<\|start\|>assistant)?")
+_BEHIND = re.compile(r"(?P<header>(?:<\|start\|>assistant)?)\s*")
 """What goes with a section. In Harmony it is a message, and the header of the next one follows it."""
 
 
@@ -80,16 +80,14 @@ def _pattern(marks: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _cut_out(reply: str, sections: Sequence[tuple[int, int]]) -> str:
-    kept: list[str] = []
+    kept = ""
     at = 0
     for start, end in sections:
-        if start < at:  # all before it was reasoning that the prompt opened
-            kept.clear()
-        else:
-            kept.append(reply[at:start])
+        kept = "" if start < 0 else kept + reply[at:start]
         behind = _BEHIND.match(reply, end)
-        at = behind.end() if behind else end
-    return "".join([*kept, reply[at:]])
+        words_apart = kept and not kept[-1].isspace()
+        at = end if behind is None else behind.end("header") if words_apart else behind.end()
+    return kept + reply[at:]
 
 
 def _asked_for(parsed: ParsedReply) -> tuple[Any, ...]:

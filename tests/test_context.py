@@ -108,6 +108,14 @@ def test_last_turn_joins_what_the_user_says_last() -> None:
     assert shown({"last_turn": "Now!"}, messages, steps_left=1)[-1].content == "error: no call\n\nNow!"
 
 
+def test_last_turn_can_join_the_result_that_the_prompt_ends_with() -> None:
+    policy = {"last_turn": {"text": "Now!", "in_result": True}}
+    messages = history(2, results=2)
+    made = shown(policy, messages, steps_left=1)
+    assert made == [*messages[:-1], Message("tool", "1111111111\n\nNow!", "call_1", "look")]
+    assert shown(policy, history(0), steps_left=1)[-1].content == "What is it?\n\nNow!"
+
+
 # -- rewrite
 
 

@@ -28,6 +28,17 @@ DROPS_REASONING = (
     "{{ m.content.split('</think>')[-1].lstrip() if m.role == 'assistant' else m.content }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+# Takes results by their role, and drops the reasoning before the last word of the user.
+FORGETS_AT_USER = (
+    "{% set place = namespace(user=0, seen=0) %}"
+    "{% for m in messages if m.role == 'user' %}{% set place.user = place.user + 1 %}{% endfor %}"
+    '{% if tools %}<|im_start|>system\nCall <tool_call>{"name": ..., "arguments": ...}</tool_call>'
+    "{{ tools | tojson }}<|im_end|>\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'user' %}{% set place.seen = place.seen + 1 %}{% endif %}"
+    "{{ m.content.split('</think>')[-1] if place.seen < place.user else m.content }}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 ALTERNATES = (
     "{% for m in messages %}"
     "{% if m.role not in ('user', 'assistant') or (m.role == 'user') != (loop.index0 % 2 == 0) %}"
@@ -195,6 +206,13 @@ def test_a_template_that_drops_old_reasoning_splits_rows_even_if_all_is_appended
     (episode,), engine = play("append", THINKING, DROPS_REASONING)
     assert len(checked(episode, engine.seen["sum-0"])) == STEPS
     (episode,), engine = play("append", PLAIN, DROPS_REASONING)
+    assert len(checked(episode, engine.seen["sum-0"])) == 1
+
+
+def test_a_last_word_within_the_result_leaves_a_template_that_looks_for_the_user_in_one_row() -> None:
+    (episode,), engine = play("last_turn", THINKING, FORGETS_AT_USER)
+    assert len(checked(episode, engine.seen["sum-0"])) == 2
+    (episode,), engine = play({"last_turn": {"in_result": True}}, THINKING, FORGETS_AT_USER)
     assert len(checked(episode, engine.seen["sum-0"])) == 1
 
 
