@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import math
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import gymnasium as gym
 
 import agent_r1_env
-from agent_r1_env import yamlfile
-from agent_r1_env.errors import AgentR1Error, EngineError, missing_extra
-
-if TYPE_CHECKING:
-    from agent_r1_env.engines import Engine
-    from agent_r1_env.evaluate import Evaluation
-
-_MODEL_EPISODES = 200
-_BAR = 30
+from agent_r1_env import eval_cli
+from agent_r1_env.command import add_data, blaming, count, own_stdout, settings
+from agent_r1_env.errors import AgentR1Error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,12 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 when all went well, 1 when the command ran and found something amiss, 2 for a
         mistake in what was asked, 130 after Ctrl-C.
     """
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_args(eval_cli.joined(sys.argv[1:] if arguments is None else arguments))
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
             if options.register is not None:
-                with _blaming("--register"), _own_stdout():
+                with blaming("--register"), own_stdout():
                     agent_r1_env.register(options.register, options.namespace)
             status = int(options.run(options))
             sys.stdout.flush()
@@ -66,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         "--register", metavar="FOLDER", help="a folder of your own with tools/, envs/, trainers/"
     )
     own.add_argument("--namespace", metavar="NAME", default="Me", help="of its environments (default: Me)")
-    _add_eval(commands.add_parser("eval", parents=[own], help="score a policy or a model on an environment"))
+    eval_cli.add_parsers(commands, own)
     _add_score(commands.add_parser("score", help="score a file of predictions as the official scripts do"))
     _add_train(commands.add_parser("train", parents=[own], help="train a model with a recipe"))
     _add_list(commands.add_parser("list", parents=[own], help="show what is there"))
@@ -76,33 +68,6 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="show what is installed and what fits together")
     _add_doctor(doctor)
     return parser
-
-
-def _add_data(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--data", metavar="FILE", help="questions, in the data set's official form")
-    add("--corpus", metavar="FILE", help="paragraphs to search: title and text as JSON lines")
-
-
-def _add_eval(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("env", metavar="ENV", help="for example AgentR1/HotpotQA-v0")
-    who = parser.add_mutually_exclusive_group(required=True)
-    who.add_argument("--policy", metavar="NAME", help="a scripted policy of the environment, such as oracle")
-    who.add_argument("--model", metavar="PATH", help="a model: a folder, or a name on the Hugging Face Hub")
-    _add_data(parser)
-    add("--split", metavar="NAME", help="such as train or validation")
-    add("--source", metavar="NAME", help="hub (fetches the questions) or embedded (synthetic)")
-    add("--set", metavar="KEY=VALUE", action="append", help="any argument of the environment")
-    add("--n", type=_count, metavar="N", help="episodes (default: one for each task; 200 with a model)")
-    add("--seed", type=int, default=0, metavar="S", help="of tasks and policy (default: 0)")
-    add("--engine", choices=("vllm", "transformers"), default="vllm")
-    add("--temperature", type=_temperature, default=0.0, metavar="T", help="default: 0, greedy")
-    add("--max-tokens", type=_count, default=256, metavar="N", help="of one reply (default: 256)")
-    add("--concurrency", type=_count, default=64, metavar="N", help="episodes at once, with a model")
-    add("--episodes", metavar="FILE", help="append every episode to this JSON-lines file")
-    add("--json", action="store_true", help="print JSON alone")
-    parser.set_defaults(run=_eval)
 
 
 def _add_score(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +86,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     add("--output", metavar="FOLDER", help="for all results (default: out/NAME)")
     add("--seed", type=int, metavar="S")
     add("--resume", action="store_true", help="go on from the last checkpoint")
-    _add_data(parser)
+    add_data(parser)
     add("--no-loss-mask", action="store_true", help="ablation: train on tool output too")
     add("--set", metavar="KEY=VALUE", action="append", help="override a key of the recipe")
     parser.set_defaults(run=_train)
@@ -146,7 +111,7 @@ def _add_serve_search(parser: argparse.ArgumentParser) -> None:
     add("--index", metavar="FOLDER", help="where indexes are saved (default: the user's cache)")
     add("--host", metavar="NAME", default="127.0.0.1", help="default: 127.0.0.1, this machine alone")
     add("--port", type=int, metavar="N", default=8000, help="default: 8000; 0 takes a free one")
-    add("--top-k", type=_count, metavar="K", default=3, help="hits for who asks for no number (default: 3)")
+    add("--top-k", type=count, metavar="K", default=3, help="hits for who asks for no number (default: 3)")
     parser.set_defaults(run=_serve_search, register=None)
 
 
@@ -196,105 +161,6 @@ def _add_formats(parser: argparse.ArgumentParser) -> None:
     read.set_defaults(run=_formats_parse, register=None)
 
 
-def _eval(options: argparse.Namespace) -> int:
-    from agent_r1_env import auto
-    from agent_r1_env.engines import Sampling
-    from agent_r1_env.evaluate import evaluate, make
-
-    given = {key: getattr(options, key) for key in ("data", "corpus", "split", "source")}
-    settings = _settings(options.set)
-    env_kwargs = {key: value for key, value in given.items() if value is not None} | settings
-    # A mistake in the environment should show before a model is loaded.
-    with _blaming("--set") if settings else contextlib.nullcontext():
-        make(options.env, auto.ignored(env_kwargs) if options.model else env_kwargs).close()
-    n = _MODEL_EPISODES if options.n is None and options.model else options.n
-    with _own_stdout():
-        engine = _engine(options) if options.model else None
-        try:
-            if engine is not None and auto.wanted(env_kwargs):
-                env_kwargs["format"] = _detected(engine)
-            found = evaluate(
-                options.env,
-                policy=options.policy,
-                engine=engine,
-                n=n,
-                env_kwargs=env_kwargs,
-                seed=options.seed,
-                sampling=Sampling(options.max_tokens, options.temperature, seed=options.seed),
-                concurrency=options.concurrency,
-                name=options.policy or options.model,
-                episodes=options.episodes,
-                progress=_bar if sys.stderr.isatty() else None,
-            )
-        finally:
-            if engine is not None:
-                engine.close()
-    print(json.dumps(found.to_dict(), indent=2) if options.json else _report(found, options.episodes))
-    return 1 if found.failed else 0
-
-
-def _detected(engine: Engine) -> Any:
-    from agent_r1_env import formats
-
-    found = formats.detect(engine.tokenizer)
-    print(f"format {found.name}: {found.reason}", file=sys.stderr)
-    return found.spec
-
-
-def _engine(options: argparse.Namespace) -> Engine:
-    try:
-        if options.engine == "transformers":
-            return _transformers_engine(options.model, options.seed)
-        from agent_r1_env.engines.vllm import VLLMEngine
-
-        return VLLMEngine.load(options.model, seed=options.seed)
-    except (OSError, ValueError) as error:
-        if isinstance(error, AgentR1Error):
-            raise
-        reason = (str(error).strip().splitlines() or [""])[0]
-        raise EngineError(f"cannot load the model {options.model!r}: {reason}") from error
-
-
-def _transformers_engine(model: str, seed: int) -> Engine:
-    try:
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-    except ModuleNotFoundError as error:
-        raise missing_extra(error.name or "transformers", "train") from error
-    from agent_r1_env.engines.hf import TransformersEngine
-
-    gpu = torch.cuda.is_available()
-    loaded: Any = AutoModelForCausalLM.from_pretrained(model, dtype="auto" if gpu else torch.float32)
-    return TransformersEngine(
-        loaded.to("cuda" if gpu else "cpu"), AutoTokenizer.from_pretrained(model), seed=seed
-    )
-
-
-def _report(found: Evaluation, episodes: str | None) -> str:
-    width = max(len(name) for name in ("invalid-call rate", *found.metrics))
-    rows = {"reward": str(found.reward)} | {name: str(value) for name, value in found.metrics.items()}
-    rows |= {
-        "tool-call rate": f"{found.tool_call_rate:.3f}",
-        "invalid-call rate": f"{found.invalid_call_rate:.3f}",
-    }
-    stops = ", ".join(f"{reason} {count}" for reason, count in found.stop_reasons.items())
-    lines = [
-        f"{found.env_id}, {found.policy}: {found.n} episodes in {found.seconds:.1f} s",
-        f"questions from {found.data}",
-        "",
-        *(f"  {name:{width}}  {value}" for name, value in rows.items()),
-        "",
-        f"ended by: {stops or 'nothing'}",
-    ]
-    if found.failed:
-        lines.append(
-            f"{found.failed} episodes failed because the environment broke; they count nowhere above"
-        )
-    if episodes is not None:
-        lines.append(f"episodes: {episodes}")
-    return "\n".join(lines)
-
-
 def _score(options: argparse.Namespace) -> int:
     from agent_r1_env import score_cli
 
@@ -313,7 +179,7 @@ def _train(options: argparse.Namespace) -> int:
         data=options.data,
         corpus=options.corpus,
         loss_mask=False if options.no_loss_mask else None,
-        overrides=_settings(options.set),
+        overrides=settings(options.set),
     )
     return 0
 
@@ -352,7 +218,7 @@ def _tools_check(options: argparse.Namespace) -> int:
     from agent_r1_env import tools_cli
 
     lines: list[str] = []
-    with _own_stdout():
+    with own_stdout():
         status = tools_cli.check(options.folder, lines.append)
     print("\n".join(lines))
     return status
@@ -362,7 +228,7 @@ def _tools_list(options: argparse.Namespace) -> int:
     from agent_r1_env import tools_cli
 
     lines: list[str] = []
-    with _own_stdout():
+    with own_stdout():
         tools_cli.show_all(options.register, options.namespace, as_json=options.json, write=lines.append)
     print("\n".join(lines))
     return 0
@@ -373,7 +239,7 @@ def _tools_show(options: argparse.Namespace) -> int:
 
     where = options.register, options.namespace
     lines: list[str] = []
-    with _own_stdout():
+    with own_stdout():
         tools_cli.show(options.name, *where, as_json=options.json, write=lines.append)
     print("\n".join(lines))
     return 0
@@ -382,8 +248,8 @@ def _tools_show(options: argparse.Namespace) -> int:
 def _tools_call(options: argparse.Namespace) -> int:
     from agent_r1_env import tools_cli
 
-    config = _settings(options.config, "--config")
-    with _own_stdout():
+    config = settings(options.config, "--config")
+    with own_stdout():
         status, text = tools_cli.call(
             options.name,
             options.arguments,
@@ -419,7 +285,7 @@ def _doctor(options: argparse.Namespace) -> int:
     if options.model is not None:
         from agent_r1_env import model_check
 
-        with _own_stdout():
+        with own_stdout():
             status, text = model_check.run(options.model, options.format, as_json=options.json)
         print(text)
         return status
@@ -428,65 +294,6 @@ def _doctor(options: argparse.Namespace) -> int:
     from agent_r1_env import doctor
 
     return doctor.run(as_json=options.json)
-
-
-@contextlib.contextmanager
-def _blaming(option: str) -> Iterator[None]:
-    """Errors about values that came from one option, as errors that end in one line."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        raise error if isinstance(error, AgentR1Error) else AgentR1Error(f"{option}: {error}") from error
-
-
-def _settings(pairs: Sequence[str] | None, option: str = "--set") -> dict[str, Any]:
-    """``KEY=VALUE`` arguments; values are read as YAML, so that numbers are numbers."""
-    settings: dict[str, Any] = {}
-    for pair in pairs or ():
-        key, equals, text = pair.partition("=")
-        if not equals or not all(part.isidentifier() for part in key.split(".")):
-            raise AgentR1Error(f"{option} takes KEY=VALUE, got {pair!r}")
-        settings[key] = yamlfile.value(text, f"{option} {key}")
-    return settings
-
-
-def _count(text: str) -> int:
-    """A whole number above 0."""
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
-    return number
-
-
-def _temperature(text: str) -> float:
-    """A finite number from 0 upwards."""
-    if not 0.0 <= (number := float(text)) < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a finite number >= 0, got {text}")
-    return number
-
-
-@contextlib.contextmanager
-def _own_stdout() -> Iterator[None]:
-    """Send to stderr whatever a library, or a process it starts, writes to stdout meanwhile."""
-    sys.stdout.flush()
-    saved = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(saved, 1)
-        os.close(saved)
-
-
-def _bar(done: int, total: int) -> None:
-    filled = _BAR * done // total
-    end = "\n" if done == total else ""
-    print(
-        f"\r[{'=' * filled}{' ' * (_BAR - filled)}] {done}/{total} episodes",
-        end=end,
-        file=sys.stderr,
-        flush=True,
-    )
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -15,9 +15,8 @@ import pytest
 
 import agent_r1_env
 from agent_r1_env import formats
-from agent_r1_env.cli import _settings, main
-from agent_r1_env.episode import read_episodes
-from agent_r1_env.testing import tiny_llama
+from agent_r1_env.cli import main
+from agent_r1_env.command import settings
 
 HOTPOTQA = "AgentR1/HotpotQA-v0"
 
@@ -43,87 +42,6 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
     assert len(lines) == 1
     assert lines[0].startswith("error: ")
     return lines[0]
-
-
-def test_json_alone_goes_to_stdout(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = tmp_path / "episodes.jsonl"
-    arguments = ("--policy", "oracle", "--n", "5", "--seed", "1", "--json", "--episodes", file)
-    status, out, err = run(capsys, "eval", HOTPOTQA, *arguments)
-    found = json.loads(out)
-    assert status == 0
-    assert found["metrics"]["exact_match"]["mean"] == 1.0
-    assert (found["env_id"], found["policy"], found["n"], found["seed"]) == (HOTPOTQA, "oracle", 5, 1)
-    assert found["synthetic"]
-    assert len(list(read_episodes(file))) == 5
-    assert "episodes" not in err
-
-
-def test_the_report_names_scores_source_and_ends(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = tmp_path / "e.jsonl"
-    status, out, _ = run(
-        capsys, "eval", HOTPOTQA, "--policy", "random", "--n", "20", "--episodes", file, "--split", "train"
-    )
-    assert status == 0
-    for part in (
-        HOTPOTQA,
-        "random: 20 episodes",
-        "synthetic",
-        "train.json.gz",
-        "exact_match",
-        "ended by: ",
-        str(file),
-    ):
-        assert part in out
-
-
-def test_real_questions_are_read_from_files(capsys: pytest.CaptureFixture[str], shared_data: Path) -> None:
-    folder = shared_data / "hotpotqa"
-    files = ("--data", folder / "hotpot_dev_distractor_sample.json", "--corpus", folder / "corpus.jsonl")
-    status, out, err = run(capsys, "eval", HOTPOTQA, *files, "--policy", "oracle", "--json")
-    found = json.loads(out)
-    assert (status, err) == (0, "")
-    assert (found["n"], found["synthetic"]) == (200, False)
-    assert found["metrics"]["exact_match"]["mean"] == found["metrics"]["f1"]["mean"] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("AgentR1/HotpotQQ-v0", "--policy", "oracle"), "Did you mean: `HotpotQA`"),
-        (("AgentR1/HotpotQA-v9", "--policy", "oracle"), "v0"),
-        (("no/such/id", "--policy", "oracle"), "Malformed"),
-        ((HOTPOTQA, "--policy", "oracel"), "did you mean 'oracle'"),
-        ((HOTPOTQA, "--policy", "oracle", "--split", "trian"), "did you mean 'train'"),
-        ((HOTPOTQA, "--policy", "oracle", "--source", "hubb"), "did you mean 'hub'"),
-        ((HOTPOTQA, "--policy", "oracle", "--data", "absent.json"), "absent.json: no such file"),
-        ((HOTPOTQA, "--policy", "oracle", "--set", "spilt=train"), "did you mean 'split'"),
-        ((HOTPOTQA, "--policy", "oracle", "--set", "split"), "--set takes KEY=VALUE"),
-        ((HOTPOTQA, "--policy", "oracle", "--set", "max_steps=[1"), "--set max_steps:"),
-        ((HOTPOTQA, "--policy", "oracle", "--set", "max_steps=0"), "--set: max_steps must be at least 1"),
-        (("CartPole-v1", "--policy", "oracle"), "only a ToolEnv"),
-        (("Me/Trip-v0", "--policy", "oracle", "--register", "absent"), "no such folder"),
-        (
-            (HOTPOTQA, "--model", "absent/model", "--engine", "transformers"),
-            "cannot load the model 'absent/model'",
-        ),
-    ],
-)
-def test_a_mistake_is_one_line(
-    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
-) -> None:
-    assert message in fails(capsys, "eval", *arguments)
-
-
-def test_a_row_without_an_answer_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = tmp_path / "data.json"
-    file.write_text('[{"_id": "a", "question": "?", "context": []}]')
-    line = fails(capsys, "eval", HOTPOTQA, "--data", file, "--policy", "oracle")
-    assert f"{file}, row 1, key 'answer'" in line
-
-
-def test_a_place_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    line = fails(capsys, "eval", HOTPOTQA, "--policy", "oracle", "--episodes", tmp_path)
-    assert f"{tmp_path}: Is a directory" in line
 
 
 @pytest.mark.parametrize(
@@ -349,26 +267,6 @@ def test_the_module_runs_as_a_program_and_survives_a_closed_pipe() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_what_libraries_print_stays_off_stdout(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from agent_r1_env import evaluate as module
-
-    real = module.evaluate
-
-    def noisy(*arguments: Any, **options: Any) -> Any:
-        print("from Python")
-        os.write(1, b"from C\n")
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(module, "evaluate", noisy)
-    assert main(["eval", HOTPOTQA, "--policy", "oracle", "--n", "1", "--json"]) == 0
-    out, err = capfd.readouterr()
-    assert json.loads(out)["n"] == 1
-    assert "from Python" in err
-    assert "from C" in err
-
-
 def test_train_passes_on_what_was_given(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,17 +295,4 @@ def test_a_mistake_in_training_is_one_line(capsys: pytest.CaptureFixture[str], t
 
 def test_values_on_the_command_line_follow_the_rules_of_the_files() -> None:
     pairs = ("a.b=1e-6", "c=on", "d=[1, x]", "e=", "f=x=y", "g=3")
-    assert _settings(pairs) == {"a.b": 1e-6, "c": "on", "d": [1, "x"], "e": None, "f": "x=y", "g": 3}
-
-
-@pytest.mark.slow
-def test_a_model_is_scored_through_transformers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    model, file = tiny_llama(tmp_path / "model"), tmp_path / "episodes.jsonl"
-    options = ("--engine", "transformers", "--n", "2", "--max-tokens", "8", "--episodes", file, "--json")
-    status, out, _ = run(capsys, "eval", HOTPOTQA, "--model", model, *options)
-    found = json.loads(out)
-    assert status == 0
-    assert found["n"] == 2
-    assert found["policy"] == str(model)
-    assert all(step.response_ids for episode in read_episodes(file) for step in episode.steps)
+    assert settings(pairs) == {"a.b": 1e-6, "c": "on", "d": [1, "x"], "e": None, "f": "x=y", "g": 3}
