@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     own.add_argument("--namespace", metavar="NAME", default="Me", help="of its environments (default: Me)")
     eval_cli.add_parsers(commands, own)
     _add_score(commands.add_parser("score", help="score a file of predictions as the official scripts do"))
+    _add_check(commands.add_parser("check", parents=[own], help="try the contract on an environment"))
     _add_train(commands.add_parser("train", parents=[own], help="train a model with a recipe"))
     _add_list(commands.add_parser("list", parents=[own], help="show what is there"))
     _add_serve_search(commands.add_parser("serve-search", help="serve BM25 search over a file of paragraphs"))
@@ -90,6 +91,17 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     add("--no-loss-mask", action="store_true", help="ablation: train on tool output too")
     add("--set", metavar="KEY=VALUE", action="append", help="override a key of the recipe")
     parser.set_defaults(run=_train)
+
+
+def _add_check(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("env", metavar="ENV", nargs="?", help="any id, for example AgentR1/HotpotQA-v0")
+    add("--rule", metavar="NAME", action="append", default=[], help="only this rule; may be given again")
+    add("--set", metavar="KEY=VALUE", action="append", help="any argument of the environment")
+    add("--seed", type=int, default=0, metavar="S", help="of all that is drawn (default: 0)")
+    add("--json", action="store_true", help="print JSON alone")
+    add("--rules", action="store_true", help="print the rules instead")
+    parser.set_defaults(run=_check)
 
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
@@ -182,6 +194,20 @@ def _train(options: argparse.Namespace) -> int:
         overrides=settings(options.set),
     )
     return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from agent_r1_env import check_cli
+
+    if options.rules:
+        return check_cli.rules()
+    if options.env is None:
+        raise AgentR1Error("which environment? for example: agent-r1 check AgentR1/HotpotQA-v0")
+    settings = _settings(options.set)
+    with _blaming("--set") if settings else contextlib.nullcontext():
+        return check_cli.run(
+            options.env, settings, rules=options.rule, seed=options.seed, as_json=options.json
+        )
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -144,13 +144,13 @@ class ToolEnv(gym.Env[Any, str]):
         self._respond = None if respond is None else Responder.of(respond)
         rewards = {"exact_match": 1.0} if rewards is None else rewards
         self._scorecard = Scorecard(rewards, metrics, terms, [tool.name for tool in tools])
-        self._policy = contexts.resolve(context)
-        if self._policy.needs_tokenizer and self.tokenizer is None:
+        self.context = contexts.resolve(context)
+        if self.context.needs_tokenizer and self.tokenizer is None:
             raise ValueError(
-                f"the context policy {self._policy.name!r} counts tokens; "
+                f"the context policy {self.context.name!r} counts tokens; "
                 "give the environment a tokenizer: tokenizer=FOLDER or NAME"
             )
-        self._policy.prepare()
+        self.context.prepare()
         self._observe = Observer(observation, self.format, chat_template, self.tokenizer)
         self.observation_space = self._observe.space
         self.action_space = UnicodeText()
@@ -217,7 +217,7 @@ class ToolEnv(gym.Env[Any, str]):
         episode = self._under_way()
         reading = self._read(episode, action)
         results = await self.toolbox.run_async(reading.calls, self._calls_left(episode))
-        if self._policy.blocking:
+        if self.context.blocking:
             return await asyncio.to_thread(self._settle, episode, reading, results)
         return self._settle(episode, reading, results)
 
@@ -514,7 +514,7 @@ class ToolEnv(gym.Env[Any, str]):
             count=self._length if self.tokenizer is not None else None,
             memory=episode.memory,
         )
-        messages = [message.as_dict() for message in self._policy(episode.history, moment)]
+        messages = [message.as_dict() for message in self.context(episode.history, moment)]
         return self._observe(messages, self.toolbox.schemas, self._running), {
             "messages": messages,
             "tools": self.toolbox.schemas,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from agent_r1_env import formats, prompt
+from agent_r1_env.contract import check
 from agent_r1_env.engines.scripted import ScriptedEngine
 from agent_r1_env.env import ToolEnv
+from agent_r1_env.rules import RULES
 from agent_r1_env.task import Paragraph, Task, TaskSet
 from agent_r1_env.tool import Tool, tool
 
@@ -83,6 +85,44 @@ class ByteTokenizer:
         render = prompt.renderer(self.chat_template or formats.CHATML)
         text = render(conversation, add_generation_prompt, tools=tools)
         return self.encode(text) if tokenize else text
+
+
+class EnvContract:
+    """The contract of an environment as pytest tests, one for each rule of `agent_r1_env.rules`, to inherit::
+
+        class TestTrip(EnvContract):
+            env_id = "Me/Trip-v0"
+
+    Attributes:
+        env_id: of a registered environment; a module of its own may have to be imported first.
+        env_kwargs: of ``gymnasium.make``.
+        broken_on_purpose: names of rules that it does not keep, each with the reason.
+    """
+
+    env_id: ClassVar[str]
+    env_kwargs: ClassVar[Mapping[str, Any]] = {}
+    broken_on_purpose: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls) -> None:
+        """Give the class a test for each rule."""
+        super().__init_subclass__()
+        for name in RULES:
+            setattr(cls, f"test_{name.replace('-', '_')}", _test_of(name))
+
+
+def _test_of(name: str) -> Callable[[EnvContract], None]:
+    def test(self: EnvContract) -> None:
+        import pytest
+
+        if name in self.broken_on_purpose:
+            pytest.skip(self.broken_on_purpose[name])
+        (found,) = check(self.env_id, self.env_kwargs, rules=[name])
+        if found.holds is None:
+            pytest.skip(found.detail)
+        assert found.holds, found.detail
+
+    test.__doc__ = RULES[name].__doc__
+    return test
 
 
 def add(a: int, b: int) -> int:

@@ -141,6 +141,16 @@ def test_a_state_that_is_never_used_stays_as_it_was():
     assert twin.step(call("count"))[4]["calls"][0]["result"] == "2"
 
 
+def test_a_state_can_be_used_again_with_what_its_tools_keep():
+    env = env_of(counting(Count))
+    env.reset(seed=0)
+    env.step(call("count"))
+    state = env.get_state()
+    for _ in range(2):
+        env.set_state(state)
+        assert env.step(call("count"))[4]["calls"][0]["result"] == "2"
+
+
 def test_a_tool_that_cannot_be_copied_says_what_it_needs():
     env = env_of(counting(CountWithALock))
     env.reset(seed=0)
