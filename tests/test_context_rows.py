@@ -269,3 +269,15 @@ def test_each_episode_keeps_its_own_memory() -> None:
             [f"view {n + 1}"] for n in range(STEPS)
         ]
         assert all(before != after for before, after in pairwise(prompts))
+
+
+def test_what_a_policy_keeps_goes_back_with_the_state() -> None:
+    env = testing.sum_env(context=[context.summarise(counted, after=2, keep=1), "last_turn"], max_steps=STEPS)
+    env.reset(seed=0)
+    for reply in PLAIN[:2]:
+        env.step(reply)
+    state = env.get_state()
+    first = [env.step(reply)[4]["messages"] for reply in PLAIN[2:5]]
+    env.set_state(state)
+    assert [env.step(reply)[4]["messages"] for reply in PLAIN[2:5]] == first
+    assert "Summary of earlier turns:\n" in first[-1][0]["content"]
