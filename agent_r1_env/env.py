@@ -33,7 +33,8 @@ from agent_r1_env.state import EnvState, EpisodeState
 from agent_r1_env.stopping import TRUNCATIONS, Budget, StopReason
 from agent_r1_env.task import Task, TaskSet
 from agent_r1_env.tool import Tool
-from agent_r1_env.toolbox import Session, Toolbox
+from agent_r1_env.toolbox import MAX_CALLS, Session, Toolbox
+from agent_r1_env.turns import whole
 
 StepResult = tuple[Any, float, bool, bool, dict[str, Any]]
 
@@ -74,6 +75,7 @@ class ToolEnv(gym.Env[Any, str]):
         respond: answers every reply without a call, in place of the answer tag; see `responding.Respond`.
         max_steps: replies allowed in one episode, at least 1.
         max_calls: tool calls allowed; those beyond are refused, and the model may still answer.
+        max_calls_per_step: calls of one reply that are run; 1 makes every call a step of its own.
         max_tokens: tokens that the replies together may have. Needs a tokenizer, or a ``Reply`` with its
             number of tokens, as rollouts give.
         max_seconds: since ``reset``, looked at after each reply.
@@ -116,6 +118,7 @@ class ToolEnv(gym.Env[Any, str]):
         respond: Respond | None = None,
         max_steps: int = 8,
         max_calls: int | None = None,
+        max_calls_per_step: int = MAX_CALLS,
         max_tokens: int | None = None,
         max_seconds: float | None = None,
         rewards: Mapping[str, Weight] | None = None,
@@ -156,6 +159,7 @@ class ToolEnv(gym.Env[Any, str]):
         self.action_space = UnicodeText()
         self.toolbox = Toolbox(
             tools,
+            max_calls=whole("max_calls_per_step", max_calls_per_step),
             tokenizer=self.tokenizer,
             traffic=traffic.opened(tool_traffic) if tool_traffic else None,
         )

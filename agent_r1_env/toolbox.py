@@ -227,7 +227,8 @@ class Toolbox:
             text = "not run: no tool calls are left in this episode; give the final answer"
             return refused(call.id, name, FailureKind.TOO_MANY_CALLS, text)
         if index >= self.max_calls:
-            text = f"not run: only the first {self.max_calls} calls of one reply are"
+            first = f"{self.max_calls} calls" if self.max_calls > 1 else "call"
+            text = f"not run: only the first {first} of one reply {'are' if self.max_calls > 1 else 'is'}"
             return refused(call.id, name, FailureKind.TOO_MANY_CALLS, text)
         if isinstance(call, CallError):
             return refused(call.id, name, FailureKind.MALFORMED_CALL, call.message)

@@ -30,6 +30,17 @@ def test_a_budget_of_no_calls_refuses_the_first():
     assert env.step(add())[4]["calls"][0]["error"] == "too_many_calls"
 
 
+def test_each_call_can_be_made_a_step_of_its_own():
+    env = sum_env(max_calls_per_step=1)
+    env.reset(seed=0)
+    *_, info = env.step(add(2))
+    assert [record["error"] for record in info["calls"]] == [None, "too_many_calls"]
+    assert info["messages"][-1]["content"] == "error: not run: only the first call of one reply is"
+    assert [record["ok"] for record in env.step(add(1))[4]["calls"]] == [True]
+    with pytest.raises(ValueError, match="max_calls_per_step"):
+        sum_env(max_calls_per_step=0)
+
+
 def test_refused_calls_are_no_invalid_ones():
     env = sum_env(max_calls=0)
     env.reset(seed=0)
