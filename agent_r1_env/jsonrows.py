@@ -16,8 +16,11 @@ from agent_r1_env.errors import DataError
 
 _BOM = b"\xef\xbb\xbf"
 _BLOCK = 1 << 20
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[][{}"]', re.DOTALL)
-"""A whole string, a bracket, or the quote of a string that goes on behind the block."""
+_TO_BRACKET = re.compile(
+    rb'[^][{}"]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^][{}"]*+)*+([][{}])',
+    re.DOTALL,
+)
+"""All up to the next bracket outside of strings. No match where a string does not end: its end is to come."""
 
 
 class JsonRows(Sequence[Row]):
@@ -174,13 +177,10 @@ def _brackets(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     place, rest = _skip_mark(stream), b""
     while block := stream.read(max(_BLOCK, len(rest))):  # a string of many blocks is not read anew for each
         rest += block
-        used = len(rest)
-        for token in _TOKEN.finditer(rest):
-            if token[0] == b'"':
-                used = token.start()
-                break
-            if token.end() - token.start() == 1:
-                yield place + token.start(), token[0]
+        used = 0
+        while found := _TO_BRACKET.match(rest, used):
+            used = found.end()
+            yield place + used - 1, found[1]
         place, rest = place + used, rest[used:]
 
 

@@ -70,7 +70,7 @@ OBJECTS = st.lists(st.dictionaries(st.text(max_size=5), VALUES, max_size=4), min
 
 
 @given(rows=OBJECTS, indent=st.sampled_from([None, 0, 1]), ascii_only=st.booleans(), block=st.integers(1, 40))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 def test_the_rows_of_a_list_are_found_whatever_they_hold(
     tmp_path_factory: pytest.TempPathFactory, rows: Any, indent: int | None, ascii_only: bool, block: int
 ) -> None:
@@ -88,7 +88,7 @@ def test_the_rows_of_a_list_are_found_whatever_they_hold(
 
 
 @given(rows=OBJECTS, blanks=st.lists(st.sampled_from(["", " ", "\t", "\r"]), max_size=8), end=st.booleans())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 def test_the_rows_of_lines_are_those_that_reading_it_whole_finds(
     tmp_path_factory: pytest.TempPathFactory, rows: Any, blanks: list[str], end: bool
 ) -> None:
