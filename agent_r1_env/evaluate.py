@@ -268,8 +268,10 @@ class _Recorder:
         self._tell()
 
     def __call__(self, episode: Episode) -> None:
+        task = self._tasks[episode.group]
+        episode = replace(episode, task_id=task.id)  # one that broke in ``reset`` never said
         if episode.error is None:
-            episode = _scored(episode, self._tasks[episode.group].answers)
+            episode = _scored(episode, task.answers)
         self.episodes[episode.task_id, episode.sample] = episode
         if self._file is not None:
             self._file.append(episode)

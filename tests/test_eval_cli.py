@@ -268,9 +268,8 @@ def test_shards_that_do_not_belong_together_are_refused(
     third, merged = part("third", "--shard", "1/3"), ("--output", tmp_path / "merged")
     assert "seed is 0 there and 1 here" in fails(capsys, "eval", "merge", one, two, *merged)
     assert "shards are missing: 2/2" in fails(capsys, "eval", "merge", one, *merged)
-    assert (
-        "shard 1/2 is given twice" in fails(capsys, "eval", "merge", one, one / "..", "../x", *merged) or True
-    )
+    twice = shutil.copytree(one, tmp_path / "twice")
+    assert "shard 1/2 is given twice" in fails(capsys, "eval", "merge", one, twice, *merged)
     assert "shards of different splits: 1/2, 1/3" in fails(capsys, "eval", "merge", one, third, *merged)
     assert "no evaluation there" in fails(capsys, "eval", "merge", tmp_path, *merged)
 
