@@ -33,22 +33,20 @@ def dataset_of(tasks: TaskSet) -> str | None:
 
 def predict(episodes: Iterable[Episode], tasks: TaskSet) -> list[Prediction]:
     """One prediction for each episode, in the order of the tasks; the episodes are of one sample."""
-    lines = {shown("", [Hit(each.title, each.text, 0.0)]): each for each in tasks.corpus}
-    found = []
-    for episode in sorted(episodes, key=lambda each: each.group):
-        task = tasks.by_id(str(episode.task_id))
-        paragraphs = [lines[f"[1] {line}"] for line in _found(episode) if f"[1] {line}" in lines]
-        supporting = _supporting(task, [(each.title, each.text) for each in paragraphs])
-        found.append(
-            Prediction(
-                str(task.data.get("id", task.id)),
-                episode.answer,
-                tuple(dict.fromkeys(supporting)),
-                (),
-                episode.answer is not None,
-            )
-        )
-    return found
+    return [
+        _prediction(episode, tasks.by_id(str(episode.task_id)))
+        for episode in sorted(episodes, key=lambda each: each.group)
+    ]
+
+
+def _prediction(episode: Episode, task: Task) -> Prediction:
+    return Prediction(
+        str(task.data.get("id", task.id)),
+        episode.answer,
+        tuple(dict.fromkeys(_supporting(task, _shown(episode)))),
+        (),
+        episode.answer is not None,
+    )
 
 
 def write(path: Path, dataset: str, predictions: Sequence[Prediction]) -> Path:
@@ -70,12 +68,11 @@ def write(path: Path, dataset: str, predictions: Sequence[Prediction]) -> Path:
 
 def scored(dataset: str, predictions: Sequence[Prediction], tasks: TaskSet) -> dict[str, dict[str, float]]:
     """Every metric of the official scorer for each question that was predicted, by its id."""
-    said = {each.id for each in predictions}
-    golds = [gold for gold in map(_gold, tasks) if gold.id in said]
+    golds = [_gold(tasks.by_id(each.id)) for each in predictions]
     return official.per_question(dataset, golds, [_as_filed(dataset, each) for each in predictions])
 
 
-def _found(episode: Episode) -> Iterator[str]:
+def _shown(episode: Episode) -> Iterator[str]:
     """The lines of hits that the model was shown: in the first prompt, and by its calls."""
     for number, step in enumerate(episode.steps):
         if number == 0 and step.prompt:
@@ -84,14 +81,22 @@ def _found(episode: Episode) -> Iterator[str]:
             yield from _HIT.findall(str(call.get("result", "")))
 
 
-def _supporting(task: Task, paragraphs: Iterable[tuple[str, str]]) -> Iterator[Any]:
-    if (own := task.data.get("paragraphs")) is not None:
-        numbers = {(each["title"], each["text"]): each["idx"] for each in own}
-        yield from (numbers[paragraph] for paragraph in paragraphs if paragraph in numbers)
-        return
+def _supporting(task: Task, lines: Iterable[str]) -> Iterator[Any]:
+    """The facts that stand in the lines, as the data set counts them."""
+    own = [(each["idx"], _line(each["title"], each["text"])) for each in task.data.get("paragraphs", ())]
     sentences: Mapping[str, int] = task.data.get("sentences", {})
-    for title, _ in paragraphs:
+    for line in lines:
+        if own:
+            yield from (number for number, known in own if known.startswith(line))  # a result may be cut
+            continue
+        known_titles = [title for title in sentences if line.startswith(_line(title, ""))]
+        title = max(known_titles, key=len, default=line.partition(": ")[0])
         yield from ((title, number) for number in range(sentences.get(title, 1)))
+
+
+def _line(title: str, text: str) -> str:
+    """A hit as a search shows it, without its rank."""
+    return shown("", [Hit(title, text, 0.0)]).removeprefix("[1] ")
 
 
 def _gold(task: Task) -> Gold:
