@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -203,11 +204,9 @@ def _check(options: argparse.Namespace) -> int:
         return check_cli.rules()
     if options.env is None:
         raise AgentR1Error("which environment? for example: agent-r1 check AgentR1/HotpotQA-v0")
-    settings = _settings(options.set)
-    with _blaming("--set") if settings else contextlib.nullcontext():
-        return check_cli.run(
-            options.env, settings, rules=options.rule, seed=options.seed, as_json=options.json
-        )
+    given = settings(options.set)
+    with blaming("--set") if given else contextlib.nullcontext():
+        return check_cli.run(options.env, given, rules=options.rule, seed=options.seed, as_json=options.json)
 
 
 def _list(options: argparse.Namespace) -> int:
