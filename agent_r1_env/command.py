@@ -14,7 +14,7 @@ from agent_r1_env import yamlfile
 from agent_r1_env.errors import AgentR1Error
 
 
-def add_data(parser: argparse.ArgumentParser) -> None:
+def add_data(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add the options that name the files of a data set."""
     add = parser.add_argument
     add("--data", metavar="FILE", help="questions, in the data set's official form")

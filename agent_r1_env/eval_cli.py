@@ -72,7 +72,7 @@ def _add_eval(parser: argparse.ArgumentParser) -> None:
     add("--samples", type=count, default=1, metavar="K", help="episodes of each task (default: 1)")
     add("--seed", type=int, default=0, metavar="S", help="of tasks, policy and model (default: 0)")
     add("--top-k", type=count, metavar="K", help="paragraphs that a search returns (default: the tool's own)")
-    add_data(parser)
+    add_data(what)
     add("--split", metavar="NAME", help="such as train or validation")
     add("--source", metavar="NAME", help="hub (fetches the questions) or embedded (synthetic)")
     add("--set", metavar="KEY=VALUE", action="append", help="any argument of the environment")
