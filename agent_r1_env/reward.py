@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from agent_r1_env.errors import hint, look_up
 from agent_r1_env.messages import INVALID_CALLS, FailureKind
-from agent_r1_env.scoring import exact_match, f1, sub_exact_match
+from agent_r1_env.scoring import cover, exact_match, f1, sub_exact_match
 from agent_r1_env.stopping import StopReason
 from agent_r1_env.task import Task
 
@@ -227,16 +227,24 @@ def _of_answer(score: Callable[[str, Sequence[str]], float]) -> Term:
     return term
 
 
+def _math_equal(prediction: str, golds: Sequence[str]) -> float:
+    from agent_r1_env.mathequal import math_equal  # 40 ms that importing the package should not take
+
+    return math_equal(prediction, golds)
+
+
 _exact_match = _of_answer(exact_match)
 TERMS: dict[str, Callable[..., Any]] = {
     "agent_r1": agent_r1,
     "answered": answered,
     "calls": calls,
+    "cover": _of_answer(cover),
     "exact_match": _exact_match,
     "f1": _of_answer(f1),
     "format": well_formed,
     "invalid_call_rate": invalid_call_rate,
     "invalid_calls": invalid_calls,
+    "math_equal": _of_answer(_math_equal),
     "overlong": overlong,
     "sub_exact_match": _of_answer(sub_exact_match),
     "support_recall": support_recall,

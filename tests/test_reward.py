@@ -16,7 +16,7 @@ WORDS = st.lists(
     st.sampled_from(["the", "a", "Oslo", "oslo!", "New", "york", "yes", "no", "3.5", "É", "北京", "-"]),
     max_size=5,
 ).map(" ".join)
-OF_ANSWERS = ["answered", "exact_match", "f1", "sub_exact_match"]
+OF_ANSWERS = ["answered", "cover", "exact_match", "f1", "math_equal", "sub_exact_match"]
 TEXTS = st.one_of(st.text(max_size=30), WORDS)
 
 
@@ -28,7 +28,7 @@ def outcome(answer: str | None, gold: str = "Oslo", calls: int = 0, invalid: int
 def test_strict_scores_never_exceed_loose_ones(answer: str, gold: str) -> None:
     result = outcome(answer, gold)
     strict = reward.TERMS["exact_match"](result)
-    assert strict <= reward.TERMS["sub_exact_match"](result)
+    assert strict <= reward.TERMS["cover"](result) <= reward.TERMS["sub_exact_match"](result)
     if normalize_answer(gold):
         assert strict <= reward.TERMS["f1"](result) + 1e-12
 
@@ -48,6 +48,8 @@ def test_a_blank_answer_earns_nothing_even_where_the_gold_normalises_to_nothing(
 
 def test_terms_read_the_outcome() -> None:
     assert reward.get("exact_match")(outcome("oslo.")) == 1.0
+    assert reward.get("cover")(outcome("in Oslo, Norway")) == 1.0
+    assert reward.get("math_equal")(outcome(r"\boxed{1/2}", gold="0.5")) == 1.0
     assert reward.get("answered")(outcome("anything")) == 1.0
     assert reward.get("invalid_call_rate")(outcome("x", calls=4, invalid=1)) == 0.25
 
