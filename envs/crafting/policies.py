@@ -14,7 +14,7 @@ import numpy as np
 from agent_r1_env.env import ToolEnv
 
 if TYPE_CHECKING:
-    from envs.crafting.worlds import World
+    from envs.crafting.plans import World
 
 _ARGUMENT = {"recipe": "item", "go": "place", "gather": "material", "craft": "item", "drop": "item"}
 

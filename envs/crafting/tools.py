@@ -16,7 +16,7 @@ from agent_r1_env.task import Task
 from agent_r1_env.tool import ToolOutput
 
 if TYPE_CHECKING:
-    from envs.crafting.worlds import World
+    from envs.crafting.plans import World
 
 State = dict[str, Any]
 
@@ -234,7 +234,7 @@ class _Game:
         return f"{text}\n{self._standing()}"
 
     def moved(self, text: str, milestone: str = "") -> ToolOutput:
-        """An answer to something done, with what it is worth: a milestone once, and the goal, which ends all."""
+        """An answer to something done, with its worth: each milestone pays once, the goal ends the game."""
         self._player["moves"] += 1
         won = self.items.get(self.world["goal"], 0) >= self.world["amount"]
         reached = [each for each in [milestone, "goal" if won else ""] if self._is_new(each)]
@@ -281,12 +281,12 @@ def _source(world: World, thing: str) -> str:
     if thing in world["recipes"]:
         return "made"
     raw = world["raws"][thing]
-    return f"gathered in {raw['place']}" + (f" with a {raw['tool']}" if raw["tool"] else "")
+    return f"gathered in {raw['place']}" + (f" with the {raw['tool']}" if raw["tool"] else "")
 
 
 def _gathering(world: World, thing: str) -> str:
     raw = world["raws"][thing]
-    tool = f", takes a {raw['tool']}" if raw["tool"] else ""
+    tool = f", takes the {raw['tool']}" if raw["tool"] else ""
     return f"{thing} ({raw['gives']} at a time{tool})"
 
 

@@ -1,21 +1,27 @@
 """Worlds to craft in, drawn from a seed: places, materials, recipes and a goal, each with a shortest plan.
 
-A thing is made of earlier things alone, so that every goal can be reached. Whatever can be gathered never
-runs out, so that nothing is lost for good. The length of the shortest plan is exact, because it falls apart:
-every recipe on the way is looked up once, how often each thing is gathered and made follows from the
-quantities, and the fewest moves between places come from a search over all orders of the work.
+A thing is made of earlier things alone, so that every goal can be reached, and what can be gathered never
+runs out, so that nothing is lost for good.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent_r1_env.errors import look_up
+from agent_r1_env.loading import load_target
 from agent_r1_env.task import Task, TaskSet
+
+if TYPE_CHECKING:
+    from envs.crafting.plans import Move, Work, World, needed, towards
+else:  # code beside an entry is no package
+    Work, needed, towards = (
+        load_target(f"./plans.py:{name}", Path(__file__).parent) for name in ("Work", "needed", "towards")
+    )
 
 COUNTS = {"train": 500, "validation": 200}
 LEVELS = {"tiny": (3, 6), "short": (6, 12), "medium": (10, 30), "long": (30, 60)}
@@ -40,41 +46,6 @@ _WORDS = {
 }
 
 
-class Raw(TypedDict):
-    """Something that is gathered; ``tool`` is what it takes, ``gives`` how many there are at a time."""
-
-    place: str
-    gives: int
-    tool: str | None
-
-
-class Recipe(TypedDict):
-    """Something that is made; ``uses`` says how often a tool can be used before it breaks, else None."""
-
-    needs: dict[str, int]
-    gives: int
-    station: str | None
-    uses: int | None
-
-
-class World(TypedDict):
-    """Everything there is. ``toward[a][b]`` is the next place on a shortest way from a to b."""
-
-    ways: dict[str, list[str]]
-    toward: dict[str, dict[str, str]]
-    stations: dict[str, str]
-    raws: dict[str, Raw]
-    recipes: dict[str, Recipe]
-    start: str
-    capacity: int
-    goal: str
-    amount: int
-
-
-Move = tuple[str, str]
-"""A tool and its argument."""
-
-
 def tasks(
     split: str = "validation",
     *,
@@ -86,7 +57,7 @@ def tasks(
     """Tasks with a world each.
 
     Args:
-        split: "train" or "validation"; no world is in both.
+        split: "train" or "validation", which are drawn from different seeds.
         level: how long the shortest plans are: "tiny", "short", "medium" or "long".
         length: the same in moves, as a number or as [shortest, longest]; takes the place of ``level``.
         count: how many tasks; 500 for training and 200 for validation by default.
@@ -97,9 +68,10 @@ def tasks(
 
     Raises:
         UnknownName: no such split or level.
-        ValueError: a length outside of 3 to 100 moves, or numbers that are too small.
+        ValueError: a length outside of 3 to 60 moves, or another number that is too small.
     """
-    count = look_up("split", split, COUNTS) if count is None else count
+    usual = look_up("split", split, COUNTS)
+    count = usual if count is None else count
     low, high = look_up("level", level, LEVELS) if length is None else _bounds(length)
     if count < 1 or world_seed < 0:
         raise ValueError(f"count must be at least 1 and world_seed at least 0, got {count} and {world_seed}")
@@ -163,13 +135,12 @@ def draw(rng: random.Random, length: int) -> tuple[World, list[Move]]:
     """A world and a shortest plan of just so many moves."""
     for _ in range(_TRIES):
         world = _Draft(rng, length).world
-        work = _work(world)
-        rest = length - sum(work.values()) - len(_recipes_on_the_way(world, work))
-        # Most drafts are too long even without a move between places, which is quickly told.
-        if rest < 0 or (way := _way(world, list(work))) is None or (rest := rest - len(way) + 1) < 0:
+        work = Work(world)
+        if (rest := length - work.moves) < 0 or (walk := work.walk()) is None:
             continue
-        if rest <= max(2, length // 4) and _prolong(rng, world, work, rest):
-            return _finished(rng, world, way)
+        rest -= len(walk) - 1
+        if 0 <= rest <= max(2, length // 4) and _prolong(rng, world, work.times, rest):
+            return _finished(rng, world, walk)
     raise RuntimeError(f"found no world whose shortest plan takes {length} moves")
 
 
@@ -183,7 +154,7 @@ class _Draft:
         ways = self._map(min(1 + length // 5, 9) - (length > 5 and rng.random() < 0.3))
         self.world: World = {
             "ways": ways,
-            "toward": _toward(ways),
+            "toward": towards(ways),
             "stations": {},
             "raws": {},
             "recipes": {},
@@ -203,7 +174,7 @@ class _Draft:
         while len(recipes) < size - 1:
             self._more()
         # What takes most on the way there, for else most things would be of no use to anybody.
-        depth = {name: len(set(_first(self.world, name))) for name in self._unused}
+        depth = {name: len(set(needed(self.world, name))) for name in self._unused}
         self.world["goal"] = self._recipe("goal", sorted(depth, key=lambda name: -depth[name])[:3])
         for _ in range(self._rng.randint(0, 1 + size // 2)):
             self._more()
@@ -276,145 +247,32 @@ class _Draft:
         return f"{self._rng.choice(_WORDS['adjective'])} {next(self._names[kind])}"
 
 
-def _toward(ways: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
-    toward: dict[str, dict[str, str]] = {place: {} for place in ways}
-    for goal in ways:
-        waiting = deque([goal])
-        while waiting:
-            place = waiting.popleft()
-            for near in ways[place]:
-                if near != goal and goal not in toward[near]:
-                    toward[near][goal] = place
-                    waiting.append(near)
-    return toward
-
-
-# -- the shortest plan
-
-
-def _work(world: World) -> dict[str, int]:
-    """How often each thing that the goal takes is gathered or made, what is needed first before the rest."""
-    order = list(dict.fromkeys(_first(world, world["goal"])))
-    wanted = Counter({world["goal"]: world["amount"]})
-    times = {}
-    for thing in reversed(order):
-        recipe = world["recipes"].get(thing)
-        gives = world["raws"][thing]["gives"] if recipe is None else recipe["gives"]
-        times[thing] = -(-wanted[thing] // gives)
-        if recipe is not None:
-            wanted.update({each: number * times[thing] for each, number in recipe["needs"].items()})
-        elif (tool := world["raws"][thing]["tool"]) is not None:
-            wanted[tool] = 1
-    return {thing: times[thing] for thing in order}
-
-
-def _before(world: World, thing: str) -> Iterable[str]:
-    """What has to be there before a thing can be."""
-    if thing in world["recipes"]:
-        return world["recipes"][thing]["needs"]
-    tool = world["raws"][thing]["tool"]
-    return () if tool is None else (tool,)
-
-
-def _first(world: World, thing: str) -> Iterator[str]:
-    for each in _before(world, thing):
-        yield from _first(world, each)
-    yield thing
-
-
-def _recipes_on_the_way(world: World, work: Iterable[str]) -> list[str]:
-    return [thing for thing in reversed(list(work)) if thing in world["recipes"]]
-
-
-def _place_of(world: World, thing: str) -> str | None:
-    """Where a thing is gathered or made; None for anywhere."""
-    if thing in world["raws"]:
-        return world["raws"][thing]["place"]
-    station = world["recipes"][thing]["station"]
-    return None if station is None else world["stations"][station]
-
-
-def _doable(world: World, work: Sequence[str], place: str, done: frozenset[str]) -> list[str]:
-    """All the work that can be done in one place, one after the other, given what was done before."""
-    found: list[str] = []
-    for thing in work:  # in this order, what one piece of work needs is looked at before it
-        if (
-            thing not in done
-            and _place_of(world, thing) in (None, place)
-            and all(each in done or each in found for each in _before(world, thing))
-        ):
-            found.append(thing)
-    return found
-
-
-def _way(world: World, work: Sequence[str]) -> list[str] | None:
-    """The places of a shortest walk that gets all the work done, from the start on.
-
-    Work that can be done is done at once and whole: there is nothing to gain from waiting. So a state of the
-    search is a place and what was done; it is given up as None where it meets too many of them.
-    """
-    place = world["start"]
-    done = frozenset(_doable(world, work, place, frozenset()))
-    waiting: deque[tuple[str, frozenset[str], tuple[str, ...]]] = deque([(place, done, (place,))])
-    seen = {(place, done)}
-    while waiting and len(seen) < 3000:
-        place, done, way = waiting.popleft()
-        if world["goal"] in done:
-            return list(way)
-        for near in world["ways"][place]:
-            after = done.union(_doable(world, work, near, done))
-            if (near, after) not in seen:
-                seen.add((near, after))
-                waiting.append((near, after, (*way, near)))
-    return None
-
-
-def _prolong(rng: random.Random, world: World, work: dict[str, int], moves: int) -> bool:
+def _prolong(rng: random.Random, world: World, times: Mapping[str, int], moves: int) -> bool:
     """Ask for more of what is gathered, each time for one move more; whether that can be done."""
     recipes = world["recipes"]
-    places = [
-        (thing, each)
-        for thing in work
-        if thing in recipes and work[thing] == 1
-        for each in recipes[thing]["needs"]
-        if each in world["raws"]
+    parts = [
+        (recipes[thing]["needs"], raw)
+        for thing in times
+        if thing in recipes and times[thing] == 1
+        for raw in recipes[thing]["needs"]
+        if raw in world["raws"]
     ]
     for _ in range(moves):
-        places = [(thing, each) for thing, each in places if recipes[thing]["needs"][each] < 6]
-        if not places:
+        parts = [(needs, raw) for needs, raw in parts if needs[raw] < 6]
+        if not parts:
             return False
-        thing, each = rng.choice(places)
-        recipes[thing]["needs"][each] += world["raws"][each]["gives"]
+        needs, raw = rng.choice(parts)
+        needs[raw] += world["raws"][raw]["gives"]
     return True
 
 
-def _finished(rng: random.Random, world: World, way: list[str]) -> tuple[World, list[Move]]:
+def _finished(rng: random.Random, world: World, walk: list[str]) -> tuple[World, list[Move]]:
     """The world with limits that the plan keeps to, and the plan."""
-    work = _work(world)
+    work = Work(world)
     for name, recipe in world["recipes"].items():
         if recipe["uses"] is not None:
-            needed = sum(work.get(raw, 0) for raw, each in world["raws"].items() if each["tool"] == name)
-            recipe["uses"] = max(needed, 2) + rng.randint(0, 2)
-    plan: list[Move] = [("recipe", thing) for thing in _recipes_on_the_way(world, work)]
-    done: frozenset[str] = frozenset()
-    for number, place in enumerate(way):
-        plan += [("go", place)] if number else []
-        found = _doable(world, list(work), place, done)
-        for thing in found:
-            plan += [("craft" if thing in world["recipes"] else "gather", thing)] * work[thing]
-        done = done.union(found)
-    world["capacity"] = max(4, _most_carried(world, plan) + rng.randint(0, 3))
+            raws = [raw for raw, each in world["raws"].items() if each["tool"] == name]
+            recipe["uses"] = max(2, sum(work.times.get(raw, 0) for raw in raws)) + rng.randint(0, 2)
+    plan = work.plan(walk)
+    world["capacity"] = max(4, work.most_carried(plan) + rng.randint(0, 3))
     return world, plan
-
-
-def _most_carried(world: World, plan: Iterable[Move]) -> int:
-    """The greatest number of things that are carried at a time; tools last as long as the plan."""
-    carried = most = 0
-    for tool, thing in plan:
-        if tool == "gather":
-            carried += world["raws"][thing]["gives"]
-        elif tool == "craft":
-            recipe = world["recipes"][thing]
-            carried += recipe["gives"] - sum(recipe["needs"].values())
-        most = max(most, carried)
-    return most
