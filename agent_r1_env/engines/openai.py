@@ -7,13 +7,10 @@ and their results stand in the text, as the wire format writes them.
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import json
 import logging
 import os
 import random
-import re
-import time
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -22,8 +19,9 @@ from urllib.parse import urlsplit
 from agent_r1_env import workers
 from agent_r1_env.addresses import without_user
 from agent_r1_env.engines import Sampling, TextGeneration
+from agent_r1_env.engines.refusal import TOLD, Refused, seconds_of
 from agent_r1_env.errors import EngineError, PromptTooLong, missing_extra
-from agent_r1_env.output import safe, veiled
+from agent_r1_env.output import safe
 
 if TYPE_CHECKING:
     import httpx
@@ -32,23 +30,8 @@ KEY_VARIABLE = "AGENT_R1_API_KEY"
 _OPENAI_HOST, _OPENAI_VARIABLE = "api.openai.com", "OPENAI_API_KEY"
 _PATH = "/chat/completions"
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
-_TOLD = 300
 _LONGEST_WAIT = 120.0  # seconds, whatever Retry-After says
 _CONNECT = 10.0
-
-# How servers say that a conversation is too long; none of them agrees with another.
-_OVERFLOW = re.compile(
-    r"context[ _]?(?:length|size|window)|maximum (?:model|input|context|sequence) length|max_model_len"
-    r"|prompt (?:is|was) too (?:long|large)|(?:prompt|input)[^.]{0,40}(?:longer than|too long)"
-    r"|reduce the length|input token count|max_new_tokens`? must be|exceeds? the available context",
-    re.IGNORECASE,
-)
-_CONTEXT = re.compile(r"(?:maximum )?(?:context|model)(?:'s)?[ _](?:context )?length[^\d]{0,12}(\d+)", re.I)
-_PROMPT = re.compile(
-    r"(\d+) (?:tokens )?(?:in|from) the (?:messages|prompt|input)"
-    r"|has (\d+) input tokens|prompt contains (\d+)",
-    re.I,
-)
 
 
 class OpenAIEngine:
@@ -129,7 +112,7 @@ class OpenAIEngine:
             name = self._limit_name
             try:
                 return self._read(await self._answer("POST", _PATH, {**body, name: limit}))
-            except _Refused as refused:
+            except Refused as refused:
                 if (
                     name == "max_tokens"
                     and "max_completion_tokens" in refused.reason
@@ -165,7 +148,7 @@ class OpenAIEngine:
                 refused = self._refused(answer)
                 if answer.status_code not in _PASSING or refused.overflow:
                     raise refused
-                said, after = refused.said, _seconds(answer.headers.get("Retry-After"))
+                said, after = refused.said, seconds_of(answer.headers.get("Retry-After"))
             if attempt < self.retries:
                 await asyncio.sleep(self._wait(attempt, after))
         raise EngineError(f"{self.url}, asked {self.retries + 1} times: {said}")
@@ -186,15 +169,14 @@ class OpenAIEngine:
         content = None if body is None else json.dumps(body).encode()
         return await self._client.request(method, self.url + path, content=content, headers=headers)
 
-    def _refused(self, answer: httpx.Response) -> _Refused:
-        said = f"{answer.status_code} {answer.reason_phrase}".rstrip()
-        reason = veiled(_message(answer), [self._key, self._authorization.removeprefix("Basic ")])
-        text = f"{said}: {reason}" if reason else said
+    def _refused(self, answer: httpx.Response) -> Refused:
+        secrets = [self._key, self._authorization.removeprefix("Basic ")]
+        hint = ""
         if answer.status_code in (401, 403):
-            text += f" (the API key is read from the environment variable {self.key_variable})"
-        elif answer.status_code == 404 and not reason.strip():
-            text += " (the address usually ends in /v1)"
-        return _Refused(self.url, text, answer.status_code, reason)
+            hint = f" (the API key is read from the environment variable {self.key_variable})"
+        elif answer.status_code == 404 and not answer.content.strip():
+            hint = " (the address usually ends in /v1)"
+        return Refused.of(answer, self.url, secrets, hint)
 
     def _read(self, data: Mapping[str, Any]) -> TextGeneration:
         try:
@@ -210,7 +192,7 @@ class OpenAIEngine:
                 stopped_by if isinstance(stopped_by, str) else "",
             )
         except (KeyError, IndexError, TypeError, AttributeError):
-            shown = json.dumps(data)[:_TOLD]
+            shown = json.dumps(data)[:TOLD]
             raise EngineError(f"{self.url} answered with no chat completion: {shown}") from None
 
     def _wait(self, attempt: int, after: float | None) -> float:
@@ -222,27 +204,6 @@ class OpenAIEngine:
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
-
-
-class _Refused(EngineError):
-    """The server said no."""
-
-    def __init__(self, url: str, said: str, status: int, reason: str) -> None:
-        super().__init__(f"{url} answered {said}")
-        self.said, self.status, self.reason = said, status, reason
-
-    @property
-    def overflow(self) -> bool:
-        """It said so because the conversation does not fit."""
-        return self.status in (400, 413, 422, 500) and bool(_OVERFLOW.search(self.reason))
-
-    def room(self, asked: int) -> int:
-        """Tokens that fit behind the prompt, where the server told and they are fewer than asked; else 0."""
-        context, prompt = _CONTEXT.search(self.reason), _PROMPT.search(self.reason)
-        if not (self.overflow and context and prompt):
-            return 0
-        left = int(context[1]) - int(next(group for group in prompt.groups() if group))
-        return left if 0 < left < asked else 0
 
 
 _OURS: ContextVar[bool] = ContextVar("ours", default=False)
@@ -290,34 +251,6 @@ def _json(answer: httpx.Response, url: str) -> Mapping[str, Any]:
     except ValueError:
         data = None
     if not isinstance(data, Mapping):
-        shown = safe(" ".join(answer.text.split()))[:_TOLD]
+        shown = safe(" ".join(answer.text.split()))[:TOLD]
         raise EngineError(f"{url} answered with no JSON object: {shown!r}")
     return data
-
-
-def _message(answer: httpx.Response) -> str:
-    """What the body of a refusal says, in one line."""
-    try:
-        data = answer.json()
-    except ValueError:
-        data = answer.text
-    for key in ("error", "detail", "message"):
-        if isinstance(data, Mapping) and key in data:
-            data = data[key]
-    if isinstance(data, Mapping):  # an error with a code but without a message
-        data = json.dumps(data)
-    return safe(" ".join(str(data).split()))[:_TOLD]
-
-
-def _seconds(header: str | None) -> float | None:
-    """What ``Retry-After`` says, in seconds or as a date."""
-    if header is None:
-        return None
-    try:
-        return max(0.0, float(header))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return None
