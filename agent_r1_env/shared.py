@@ -160,8 +160,7 @@ def _write(space: EncodedSpace[Any], index: int, value: Any, shared_memory: Sync
 
 
 def _width(space: EncodedSpace[Any]) -> int:
-    """The bytes of one row: a multiple of 8, so that every header is aligned."""
-    return _HEADER + (space.shared_bytes + 7) // 8 * 8
+    return _HEADER + space.shared_bytes
 
 
 def _rows(

@@ -228,6 +228,15 @@ def test_a_copy_of_what_was_read_stays_as_it_was(make):
     assert repr(seen) == repr((second,))
 
 
+def test_ids_that_were_read_may_be_changed():
+    space = TokenIds()
+    memory = create_shared_memory(space, n=1)
+    write_to_shared_memory(space, 0, np.array([1, 2]), memory)
+    (ids,) = deepcopy(read_from_shared_memory(space, memory, n=1))
+    ids[0] = 5
+    assert ids.tolist() == [5, 2]
+
+
 @pytest.mark.parametrize(
     ("space", "fits", "beyond"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import gc
 import signal
@@ -160,6 +161,10 @@ def test_each_sub_environment_stays_on_its_thread() -> None:
             self.note()
             return super().step(action)
 
+        def set_wrapper_attr(self, *args: Any, **kwargs: Any) -> bool:
+            self.note()
+            return super().set_wrapper_attr(*args, **kwargs)
+
         def close(self) -> None:
             self.note()
 
@@ -168,9 +173,24 @@ def test_each_sub_environment_stays_on_its_thread() -> None:
     for _ in range(5):
         envs.step(["a", "b", "c"])
     envs.call("note")
+    envs.set_attr("level", 3)
     envs.close()
     assert seen == {index: {f"agent-r1-env-{index}"} for index in range(3)}
     assert alive() == []
+
+
+def test_the_callers_context_holds_in_every_sub_environment() -> None:
+    told: contextvars.ContextVar[str] = contextvars.ContextVar("told", default="nothing")
+
+    class Listening(Echo):
+        def step(self, action: str) -> Any:
+            return super().step(told.get())
+
+    envs = ThreadVectorEnv([lambda: Listening(UnicodeText())] * 2)
+    envs.reset(seed=0)
+    told.set("something")
+    assert envs.step(["a", "b"])[0] == ("something", "something")
+    envs.close()
 
 
 # -- seeds, attributes, arguments
@@ -274,6 +294,14 @@ def test_spaces_that_differ_are_refused_or_batched_as_asked() -> None:
     envs.close()
     with pytest.raises(UnknownName, match="did you mean 'same'"):
         ThreadVectorEnv(makers, observation_mode="some")
+
+
+def test_actions_that_differ_are_refused() -> None:
+    class Other(Echo):
+        action_space = TokenIds()
+
+    with pytest.raises(RuntimeError, match=r"1 takes actions of TokenIds\(\), but the first of UnicodeText"):
+        ThreadVectorEnv([lambda: Echo(UnicodeText()), lambda: Other(UnicodeText())])
 
 
 def test_a_vector_of_none_and_an_unknown_mode_are_refused() -> None:
