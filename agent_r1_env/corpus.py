@@ -13,6 +13,7 @@ from typing import IO, Any
 from agent_r1_env.datafile import GZIP_MAGIC, PARQUET_MAGIC, Row, read_rows, row_of_line
 from agent_r1_env.errors import DataError
 from agent_r1_env.parquet import ParquetRows
+from agent_r1_env.streaming import can_stream, open_rows
 from agent_r1_env.task import Paragraph
 
 _BLOCK = 1 << 20
@@ -24,8 +25,8 @@ def read_paragraphs(path: str | Path) -> Iterator[Paragraph]:
 
     A row is an object with ``title`` and ``text`` (or ``contents``), of which the title may be absent; or,
     as Search-R1 has it, with ``contents`` alone, whose first line is the title in quotes. Rows come as JSON
-    lines or as a JSON list, gzipped or not, or as parquet. A file of questions in HotpotQA's form gives
-    the paragraphs in their ``context``, each once.
+    lines or as a JSON list, gzipped or not, or as parquet. A file of questions gives the
+    paragraphs that they bring, see ``question_paragraphs``, each once.
 
     Raises:
         DataError: the file is missing or wrong; names the file, row and key.
@@ -35,19 +36,45 @@ def read_paragraphs(path: str | Path) -> Iterator[Paragraph]:
     first = next(rows, None)
     if first is None:
         raise DataError("the file is empty", file=file)
-    if "context" in first.data and not {"text", "contents"} & set(first.data):
-        yield from dict.fromkeys(context_paragraphs(read_rows(file)))
+    if {"context", "paragraphs"} & set(first.data) and not {"text", "contents"} & set(first.data):
+        yield from _different(question_paragraphs(open_rows(file) if can_stream(file) else read_rows(file)))
         return
     yield _paragraph(first)
     yield from map(_paragraph, rows)
 
 
-def context_paragraphs(rows: Iterable[Row]) -> Iterator[Paragraph]:
-    """The paragraphs that questions bring, as often as they bring them.
+def _different(paragraphs: Iterable[Paragraph]) -> Iterator[Paragraph]:
+    """Each paragraph once. Digests are held instead of the texts, of which there may be gigabytes."""
+    seen: set[bytes] = set()
+    for paragraph in paragraphs:
+        text = f"{paragraph.title}\0{paragraph.text}".encode("utf-8", "surrogatepass")
+        if (key := hashlib.blake2b(text, digest_size=16).digest()) not in seen:
+            seen.add(key)
+            yield paragraph
+
+
+def question_paragraphs(rows: Iterable[Row]) -> Iterator[Paragraph]:
+    """The paragraphs that questions bring, as often as they bring them, in MuSiQue's form or HotpotQA's.
 
     Raises:
         DataError: a row brings none, or in another form; names the file, row and key.
     """
+    rows = iter(rows)
+    first = next(rows, None)
+    if first is None:
+        return iter(())
+    of_form = _of_musique if "paragraphs" in first.data else _of_contexts
+    return of_form(chain([first], rows))
+
+
+def _of_musique(rows: Iterable[Row]) -> Iterator[Paragraph]:
+    for row in rows:
+        row.get("paragraphs")
+        for title, text in row.records("paragraphs", title=str, paragraph_text=str):
+            yield Paragraph(title, text)
+
+
+def _of_contexts(rows: Iterable[Row]) -> Iterator[Paragraph]:
     contexts = ((title, _sentences(row, texts)) for row in rows for title, texts in _context(row))
     sample = list(islice(contexts, _SAMPLE))
     rest = [sentence for _, sentences in sample for sentence in sentences[1:]]

@@ -8,17 +8,17 @@ question have, by title, where the set numbers its sentences.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from agent_r1_env.corpus import context_paragraphs
+from agent_r1_env.corpus import question_paragraphs
 from agent_r1_env.datafile import Row
 from agent_r1_env.official_files import read_aliases
 from agent_r1_env.sources import DataSet, Hub, Stamp, load, stamp
-from agent_r1_env.task import Paragraph, Task, TaskSet
+from agent_r1_env.task import Task, TaskSet
 
 _GOLDS = ("answer", "golden_answers")  # as the sets have it, and as collections of sets have it
 _HOPS = re.compile(r"\d+hop\d*(?=__)")
@@ -58,7 +58,7 @@ HOTPOTQA = DataSet(
     variable="AGENT_R1_HOTPOTQA",
     files={"train": ["hotpot_train_v1.1"], "validation": ["hotpot_dev_distractor_v1"]},
     task=_hotpotqa,
-    paragraphs=context_paragraphs,
+    paragraphs=question_paragraphs,
     hub=Hub("hotpotqa/hotpot_qa", "distractor"),
 )
 
@@ -117,7 +117,7 @@ TWO_WIKI = DataSet(
     variable="AGENT_R1_2WIKIMULTIHOPQA",
     files={"train": [], "validation": ["dev"]},
     task=partial(_two_wiki, aliases={}),
-    paragraphs=context_paragraphs,
+    paragraphs=question_paragraphs,
     hub=Hub("framolfese/2WikiMultihopQA"),
 )
 
@@ -129,7 +129,7 @@ def _musique(row: Row) -> Task:
     an ending here.
     """
     official = row.text("id")
-    paragraphs = _paragraphs(row)
+    paragraphs = row.records("paragraphs", idx=int, title=str, paragraph_text=str, is_supporting=bool)
     steps = row.records(
         "question_decomposition", question=str, answer=str | None, paragraph_support_idx=int | None
     )
@@ -165,18 +165,6 @@ def _in_order_of_steps(supporting: list[int], steps: list[tuple[Any, ...]]) -> l
     return list(dict.fromkeys([*named, *supporting]))
 
 
-def _paragraphs(row: Row) -> list[tuple[Any, ...]]:
-    return row.records("paragraphs", idx=int, title=str, paragraph_text=str, is_supporting=bool)
-
-
-def musique_paragraphs(rows: Iterable[Row]) -> Iterator[Paragraph]:
-    """The paragraphs that questions of MuSiQue bring, as often as they bring them."""
-    for row in rows:
-        row.get("paragraphs")
-        for _, title, text, _ in _paragraphs(row):
-            yield Paragraph(title, text)
-
-
 MUSIQUE = DataSet(
     name="MuSiQue",
     variable="AGENT_R1_MUSIQUE",
@@ -185,7 +173,7 @@ MUSIQUE = DataSet(
         "validation": ["musique_ans_v1.0_dev", "musique_full_v1.0_dev"],
     },
     task=_musique,
-    paragraphs=musique_paragraphs,
+    paragraphs=question_paragraphs,
     hub=Hub("bdsaglam/musique", "answerable"),
 )
 

@@ -10,7 +10,7 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from agent_r1_env.corpus import read_paragraphs
+from agent_r1_env.corpus import question_paragraphs, read_paragraphs
 from agent_r1_env.datafile import Row, read_rows
 from agent_r1_env.errors import DataError, missing_extra, unknown_name
 from agent_r1_env.forklock import ForkLock
@@ -85,8 +85,9 @@ def load(
             paragraphs that the rows bring. One above ``STREAMING_ABOVE`` stays in its file.
         embedded: the folder of the embedded set.
         streaming: leave the rows in their file, see ``streaming.StreamedTaskSet``; by default those of a
-            file above ``STREAMING_ABOVE`` that is not gzipped. Without a corpus of their own, the
-            paragraphs that the rows bring are then collected in memory when they are first searched.
+            file above ``STREAMING_ABOVE`` that is not gzipped. Where there is no ``corpus``, search tools
+            then index the paragraphs of the rows in that file, and ``TaskSet.corpus`` collects them in
+            memory when it is first asked for.
 
     Returns:
         A set that is shared by all callers of the process with equal arguments and unchanged files.
@@ -189,7 +190,7 @@ def _from_file(
     if streaming is None:
         streaming = size > STREAMING_ABOVE and can_stream(path)
     rows = open_rows(path) if streaming else read_rows(path)
-    return _task_set(data_set, rows, split, corpus, found, streaming)
+    return _task_set(data_set, rows, split, corpus, found, streaming, Path(path))
 
 
 @lru_cache(maxsize=2)
@@ -216,7 +217,13 @@ def _from_hub(data_set: DataSet, split: str, corpus: Stamp | None, streaming: bo
 
 
 def _task_set(
-    data_set: DataSet, rows: Sequence[Row], split: str, corpus: Stamp | None, found: _Found, streaming: bool
+    data_set: DataSet,
+    rows: Sequence[Row],
+    split: str,
+    corpus: Stamp | None,
+    found: _Found,
+    streaming: bool,
+    file: Path | None = None,
 ) -> TaskSet:
     described: dict[str, Any] = {
         "name": f"{data_set.name} {split}",
@@ -234,6 +241,8 @@ def _task_set(
     elif data_set.paragraphs is not None:
         collect = partial(data_set.paragraphs, rows)
         described["corpus"] = collect if streaming else collect()
+        if streaming and file is not None and data_set.paragraphs is question_paragraphs:
+            described["corpus_file"] = file  # read_paragraphs finds the same ones there
     if streaming:
         return StreamedTaskSet(rows, data_set.task, **described)
     return TaskSet(_different(map(data_set.task, rows), rows), **described)

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_r1_env import jsonrows, sources
+from agent_r1_env.corpus import read_paragraphs
 from agent_r1_env.datafile import Row, read_rows
 from agent_r1_env.errors import DataError, UnknownName
 from agent_r1_env.jsonrows import JsonRows
@@ -318,6 +319,37 @@ def test_paragraphs_of_the_rows_are_collected_when_they_are_searched(tmp_path: P
     assert "not read yet" in repr(tasks)
     assert tasks.corpus == hotpotqa(data=file, streaming=False).corpus
     assert len(tasks.corpus) == 2
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"context": [["Seven", ["The seventh.", "It is odd."]]], "supporting_facts": []},
+        {
+            "paragraphs": [
+                {
+                    "idx": 0,
+                    "title": "Seven",
+                    "paragraph_text": "The seventh. It is odd.",
+                    "is_supporting": True,
+                }
+            ]
+        },
+    ],
+    ids=["hotpotqa", "musique"],
+)
+def test_paragraphs_of_streamed_rows_are_searched_in_their_file(tmp_path: Path, row: dict[str, Any]) -> None:
+    rows = [question(number) | {"answer": "x"} | row for number in range(3)]
+    file = write(tmp_path / "rows.jsonl", lines(rows))
+    name = "MuSiQue" if "paragraphs" in row else "HotpotQA"
+    env = gym.make(f"AgentR1/{name}-v0", data=file, streaming=True)
+    env.reset(seed=0)
+    observation, *_ = env.step('<tool_call>{"name": "search", "arguments": {"query": "seventh"}}</tool_call>')
+    assert observation.count("The seventh. It is odd.") == 1
+    tasks = env.unwrapped.tasks  # type: ignore[attr-defined]
+    assert "not read yet" in repr(tasks)
+    assert tasks.corpus == tuple(read_paragraphs(tasks.corpus_file))
+    env.close()
 
 
 def test_a_large_corpus_stays_in_its_file(
