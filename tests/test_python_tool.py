@@ -20,7 +20,7 @@ from gymnasium.utils.env_checker import check_env
 import agent_r1_env  # noqa: F401 - registers the environments
 from agent_r1_env import interpreters, sandbox
 from agent_r1_env.catalog import Catalog, load_tool
-from agent_r1_env.errors import CatalogError
+from agent_r1_env.errors import CatalogError, StateError
 from agent_r1_env.messages import FailureKind, ToolCall, ToolResult
 from agent_r1_env.toolbox import Session, Toolbox
 
@@ -391,3 +391,21 @@ def test_an_interpreter_that_died_while_it_waited_is_not_used() -> None:
         child._supervisor.wait()
     assert say(toolbox, "2") == "2"
     toolbox.close()
+
+
+def test_a_copy_of_an_episode_goes_on_where_nothing_is_kept() -> None:
+    first, second = box(), box()
+    try:
+        assert say(first, "x = 1") == "[no output]"
+        second.set_state(first.get_state())
+        assert "NameError" in say(second, "print(x)")
+    finally:
+        first.close()
+        second.close()
+
+
+def test_what_a_persistent_interpreter_keeps_has_no_copy(kept: Toolbox) -> None:
+    kept.get_state()  # nothing has run yet
+    assert say(kept, "x = 1") == "[no output]"
+    with pytest.raises(StateError, match="it is persistent, and a running interpreter has no copy"):
+        kept.get_state()

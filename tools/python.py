@@ -79,6 +79,18 @@ class Python:
             found = await self._kept.run(code)
             return self._told(found, self._kept.alive, note)
 
+    def get_state(self) -> None:
+        """What the code has kept: nothing, unless it is persistent and has run.
+
+        Raises:
+            NotImplementedError: the memory of an interpreter cannot be copied.
+        """
+        if self._kept is not None:
+            raise NotImplementedError("it is persistent, and a running interpreter has no copy")
+
+    def set_state(self, state: None) -> None:
+        """Go on with what ``get_state`` gave."""
+
     def close(self) -> None:
         """End the episode."""
         if not self._closed:
