@@ -95,6 +95,14 @@ def test_an_answer_is_told_right_or_wrong_by_the_official_comparison() -> None:
     ]
 
 
+def test_an_answer_can_be_compared_by_its_value() -> None:
+    env = checking("1,234.5", compare="math_equal")
+    assert [text.split(".")[0] for text in verdicts(env, "12345", "$1234.50")] == [
+        "The answer is wrong",
+        "The answer is right",
+    ]
+
+
 def test_tries_are_limited_in_each_episode() -> None:
     env = checking("x")
     told = verdicts(env, "a", " ", "b", "x", "x")
@@ -128,6 +136,8 @@ def test_environments_count_their_tries_for_themselves() -> None:
 def test_it_needs_something_to_check_against() -> None:
     with pytest.raises(CatalogError, match="nothing to check against: use it in an environment, or give ans"):
         gym.make("AgentR1/CheckAnswerTool-v0")
+    with pytest.raises(CatalogError, match="no comparison named 'math_equals'; did you mean 'math_equal'"):
+        tools("check_answer", tasks=sums(), compare="math_equals")
     for wrong in ({"tries": 0}, {"tries": True}, {"answers": []}, {"answers": "Paris"}):
         with pytest.raises(CatalogError, match=r"check_answer.yaml:\d+:\d+: building CheckAnswer failed"):
             tools("check_answer", tasks=sums(), **wrong)

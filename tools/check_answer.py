@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from agent_r1_env.errors import ToolError
+from agent_r1_env.errors import ToolError, unknown_name
 from agent_r1_env.scoring import exact_match
 from agent_r1_env.signature import Hidden
 from agent_r1_env.task import Task, TaskSet
@@ -14,16 +14,21 @@ _USED = "check_answer.tries"
 
 
 class CheckAnswer:
-    """Compares by exact match, as answers are scored, a limited number of times an episode.
+    """Compares as answers are scored, a limited number of times an episode.
 
     Args:
         tasks: of the environment; their answers are the right ones.
         answers: those of every episode, where no environment brings tasks.
         tries: how often an answer may be checked in one episode.
+        compare: "exact_match", or "math_equal" for numbers and formulas by their value.
     """
 
     def __init__(
-        self, tasks: TaskSet | None = None, answers: Sequence[str] | None = None, tries: int = 2
+        self,
+        tasks: TaskSet | None = None,
+        answers: Sequence[str] | None = None,
+        tries: int = 2,
+        compare: str = "exact_match",
     ) -> None:
         if not isinstance(tries, int) or isinstance(tries, bool) or tries < 1:
             raise ValueError(f"tries must be a whole number above 0, got {tries!r}")
@@ -31,7 +36,7 @@ class CheckAnswer:
             raise ValueError("answers must be a list of one or more right answers")
         if answers is None and tasks is None:
             raise ValueError("there is nothing to check against: use it in an environment, or give answers")
-        self._answers, self._tries = answers, tries
+        self._answers, self._tries, self._score = answers, tries, _comparison(compare)
 
     # A coroutine: those of one reply then run in their order, so that the same of them are checked each time.
     async def __call__(self, answer: str, state: Hidden[dict[str, Any]], task: Hidden[Task | None]) -> str:
@@ -46,5 +51,15 @@ class CheckAnswer:
             raise ToolError("there is no task to check against")
         state[_USED] = used + 1
         left = self._tries - used - 1
-        verdict = "right" if exact_match(answer, answers) else "wrong"
+        verdict = "right" if self._score(answer, answers) else "wrong"
         return f"The answer is {verdict}. {left or 'No'} {'try is' if left < 2 else 'tries are'} left."
+
+
+def _comparison(name: str) -> Callable[[str, Sequence[str]], float]:
+    if name == "exact_match":
+        return exact_match
+    if name == "math_equal":
+        from agent_r1_env.mathequal import math_equal
+
+        return math_equal
+    raise unknown_name("comparison", name, ("exact_match", "math_equal"))
