@@ -361,20 +361,26 @@ def test_predictions_score_alike_by_the_official_rules(
 
 
 class Chat(BaseHTTPRequestHandler):
-    """Says what the question is, as its answer."""
+    """Says what the question is, as its answer; refuses what comes after ``most`` replies."""
+
+    most = 1000
+    asked = 0
 
     def do_GET(self) -> None:
         self.reply({"data": [{"id": "parrot"}]})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        Chat.asked += 1
+        if Chat.asked > Chat.most:
+            return self.reply({"error": {"message": "no credit is left"}}, 402)
         said = answer(body["messages"][-1]["content"].replace("Capital", "City").rstrip("?"))
         choice = {"message": {"content": said}, "finish_reason": "stop"}
         self.reply({"choices": [choice], "usage": {"prompt_tokens": 5, "completion_tokens": 4}})
 
-    def reply(self, data: Any) -> None:
+    def reply(self, data: Any, status: int = 200) -> None:
         body = json.dumps(data).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -406,6 +412,25 @@ def test_a_model_behind_a_url_is_scored(
     assert run_file["sampling"]["temperature"] == 1.0
     named = scores(capsys, *capitals, "--url", url, "--model", "mine", "--n", "1")
     assert named["policy"] == "mine"
+
+
+def test_a_run_that_a_server_stops_goes_on(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capitals: tuple[str | Path, ...],
+    url: str,
+) -> None:
+    command = (*capitals, "--url", url, "--concurrency", "1", "--output", tmp_path / "out")
+    monkeypatch.setattr(Chat, "asked", 0)
+    monkeypatch.setattr(Chat, "most", 5)
+    status, out, err = run(capsys, "eval", *command)
+    assert (status, out) == (2, "")
+    assert "answered 402 Payment Required: no credit is left" in err
+    assert f"what was done is in {tmp_path / 'out'}; the same command goes on from there" in err
+    monkeypatch.setattr(Chat, "most", 1000)
+    assert scores(capsys, *command)["n"] == 8
+    assert Chat.asked == 6 + 3
 
 
 def test_a_server_shows_no_tokenizer(capsys: pytest.CaptureFixture[str], url: str) -> None:
