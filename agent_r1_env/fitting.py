@@ -82,7 +82,7 @@ def what_is_lost(render: Renderer, layout: Layout, format: Format) -> str:
     try:
         text = render(turns, tools)
         position = 0
-        for kind, parts in _ANYWHERE:
+        for kind, parts in _anywhere(format, layout):
             if any(part not in text for part in parts):
                 return f"the template drops {kind}"
         for kind, parts in groups:
@@ -93,6 +93,13 @@ def what_is_lost(render: Renderer, layout: Layout, format: Format) -> str:
         return _misread(render, layout, format) if layout.mode is Mode.STRUCTURED else ""
     except Refused as refused:
         return f"the template raises: {refused}"
+
+
+def _anywhere(format: Format, layout: Layout) -> tuple[_Parts, ...]:
+    """What must stand somewhere. A format may itself leave out tools that it cannot call."""
+    if layout.mode is Mode.FLATTENED and probe.DESCRIPTION not in format.render_tools(probe.TOOLS):
+        return _ANYWHERE[1:]
+    return _ANYWHERE
 
 
 def _misread(render: Renderer, layout: Layout, format: Format) -> str:

@@ -447,3 +447,14 @@ def test_a_tokenizer_of_transformers_gives_the_same_ids() -> None:
         HERMES.flatten(MESSAGES, TOOLS), add_generation_prompt=True, return_dict=False
     )
     assert ids == theirs
+
+
+def test_a_format_that_can_call_one_kind_of_tool_alone_fits() -> None:
+    template = ChatTemplate(ByteTokenizer(), formats.get("code_block"))
+    assert template.mode is Mode.FLATTENED
+    parameters = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
+    runs = {
+        "type": "function",
+        "function": {"name": "run", "description": "Run it.", "parameters": parameters},
+    }
+    assert "Run it." in template.prompt_text(MESSAGES, [runs])
