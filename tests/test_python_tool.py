@@ -397,7 +397,7 @@ def test_a_copy_of_an_episode_goes_on_where_nothing_is_kept() -> None:
     first, second = box(), box()
     try:
         assert say(first, "x = 1") == "[no output]"
-        second.set_state(first.get_state())
+        second.set_state(Session(), first.get_state())
         assert "NameError" in say(second, "print(x)")
     finally:
         first.close()
