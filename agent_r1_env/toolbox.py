@@ -1,5 +1,7 @@
 """Runs the calls of one reply: at the same time, each within its own time, results in call order.
 
+Tools that take the hidden argument ``state`` act on one another, so their calls run one after the other.
+
 Nothing that a model writes raises here, and nothing that a tool does harms another call: not raising,
 hanging, flooding, nor exiting.
 """
@@ -33,6 +35,10 @@ MAX_CALLS = 64
 """Calls of one reply that are run; the model is told of those that are not."""
 _CLEANING = 0.2
 """Seconds that calls which were cancelled have to clean up before the results of their reply come back."""
+
+
+_Started = Running | Governed | ToolResult
+"""A call on its way, or refused."""
 
 
 class Traffic(Protocol):
@@ -137,9 +143,17 @@ class Toolbox:
         Args:
             left: calls that the episode still allows; those beyond are refused.
         """
-        started = [self._start(call, index, left) for index, call in enumerate(calls)]
+        started: list[_Started] = []
+        settled: dict[int, ToolResult] = {}
+        turn: int | None = None
         try:
-            return self._noted([each if isinstance(each, ToolResult) else each.wait() for each in started])
+            for index, call in enumerate(calls):
+                in_turn = self._takes_state(call)
+                if in_turn and turn is not None:
+                    settled[turn] = _wait(started[turn])
+                started.append(self._start(call, index, left))
+                turn = index if in_turn else turn
+            return self._noted([settled.get(index) or _wait(each) for index, each in enumerate(started)])
         finally:
             _leave(started)
             concurrent.futures.wait(_ending(started), _CLEANING)
@@ -148,12 +162,21 @@ class Toolbox:
         self, calls: Sequence[ToolCall | CallError], left: int | None = None
     ) -> list[ToolResult]:
         """Run the calls of one reply without blocking the event loop; cancelling this cancels them."""
-        started = [self._start(call, index, left) for index, call in enumerate(calls)]
-        running = [each.wait_async() for each in started if not isinstance(each, ToolResult)]
+        started: list[_Started] = []
+        waiting: list[asyncio.Task[ToolResult]] = []
+        turn: asyncio.Task[ToolResult] | None = None
         try:
-            finished = iter(await asyncio.gather(*running))
-            return self._noted([each if isinstance(each, ToolResult) else next(finished) for each in started])
+            for index, call in enumerate(calls):
+                in_turn = self._takes_state(call)
+                if in_turn and turn is not None:
+                    await turn
+                started.append(self._start(call, index, left))
+                waiting.append(asyncio.ensure_future(_wait_async(started[-1])))
+                turn = waiting[-1] if in_turn else turn
+            return self._noted(await asyncio.gather(*waiting))
         finally:
+            for each in waiting:
+                each.cancel()
             _leave(started)
             if ending := [asyncio.wrap_future(each) for each in _ending(started)]:
                 await asyncio.wait(ending, timeout=_CLEANING)
@@ -219,9 +242,12 @@ class Toolbox:
         for each in self._closing:
             each.ended(wait=True)
 
-    def _start(
-        self, call: ToolCall | CallError, index: int, left: int | None
-    ) -> Running | Governed | ToolResult:
+    def _takes_state(self, call: ToolCall | CallError) -> bool:
+        """Whether a call has to wait for those before it that take the state of the episode, too."""
+        tool = self.tools.get(call.name) if isinstance(call, ToolCall) else None
+        return tool is not None and "state" in tool.hidden
+
+    def _start(self, call: ToolCall | CallError, index: int, left: int | None) -> _Started:
         name = "" if isinstance(call, CallError) else call.name
         if left is not None and index >= left:
             text = "not run: no tool calls are left in this episode; give the final answer"
@@ -303,14 +329,22 @@ class _Holders:
             return self.count == 0
 
 
-def _leave(started: Iterable[Running | Governed | ToolResult]) -> None:
+def _wait(started: _Started) -> ToolResult:
+    return started if isinstance(started, ToolResult) else started.wait()
+
+
+async def _wait_async(started: _Started) -> ToolResult:
+    return started if isinstance(started, ToolResult) else await started.wait_async()
+
+
+def _leave(started: Iterable[_Started]) -> None:
     """Cancel what still runs; no more than a look at each call that is done."""
     for each in started:
         if not isinstance(each, ToolResult):
             each.leave()
 
 
-def _ending(started: Iterable[Running | Governed | ToolResult]) -> list[concurrent.futures.Future[Any]]:
+def _ending(started: Iterable[_Started]) -> list[concurrent.futures.Future[Any]]:
     """The ends of calls that were cancelled and clean up, such as by killing processes."""
     ending = [each.ending for each in started if isinstance(each, Running)]
     return [each for each in ending if each is not None]

@@ -16,6 +16,7 @@ from agent_r1_env import workers
 from agent_r1_env.errors import ToolError
 from agent_r1_env.limits import Caching
 from agent_r1_env.messages import CallError, CallFault, ToolCall, ToolResult
+from agent_r1_env.signature import Hidden
 from agent_r1_env.tool import Tool, tool
 from agent_r1_env.toolbox import Session, Toolbox
 
@@ -109,6 +110,25 @@ def test_calls_run_at_the_same_time(run: Run) -> None:
 
     results = run(Toolbox([meet]), [call("meet")] * 4)
     assert sorted(each.content for each in results) == ["0", "1", "2", "3"]
+
+
+def test_calls_that_share_the_state_act_in_their_order(run: Run) -> None:
+    def put(what: str, state: Hidden[dict[str, Any]]) -> str:
+        """Put something down, slowly at first."""
+        seen = list(state.setdefault("seen", []))
+        time.sleep(0.02 if not seen else 0)
+        state["seen"] = [*seen, what]
+        return " ".join(state["seen"])
+
+    async def look(state: Hidden[dict[str, Any]]) -> str:
+        """Look at everything."""
+        return "".join(state.get("seen", []))
+
+    box = Toolbox([tool(put), tool(look), echo])
+    calls = [call("look"), call("put", what="a"), call("echo", text="e"), call("look"), call("put", what="b")]
+    results = run(box, [*calls, call("put"), call("look")])
+    assert [result.content for result in results[:5]] == ["", "a", "e", "a", "a b"]
+    assert results[5].error == "invalid_arguments" and results[6].content == "ab"
 
 
 def test_bad_calls_are_told_and_good_ones_beside_them_run(run: Run) -> None:
