@@ -245,6 +245,40 @@ def test_the_embedded_set_warns_once_that_it_is_synthetic(
     assert hotpotqa(source="embedded", embedded=tmp_path) is tasks
 
 
+def test_an_embedded_folder_may_hold_lines_and_a_corpus(tmp_path: Path) -> None:
+    rows = [official(1, context=None), official(2, context=None)]
+    (tmp_path / "train.jsonl.gz").write_bytes(gzip.compress(lines(rows).encode()))
+    pages = lines([{"title": "Gamma", "text": "Sixth."}])
+    (tmp_path / "corpus.jsonl.gz").write_bytes(gzip.compress(pages.encode()))
+    tasks = hotpotqa("train", embedded=tmp_path)
+    assert [task.id for task in tasks] == ["q1", "q2"]
+    assert tasks.corpus == (Paragraph("Gamma", "Sixth."),)
+    assert "corpus.jsonl.gz" in tasks.origin
+    with pytest.raises(DataError, match=r"HotpotQA holds none of validation\.json, .*hotpot_dev"):
+        hotpotqa("validation", embedded=tmp_path)
+
+
+def test_a_data_set_of_ones_own_is_a_declaration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sums = sources.DataSet(
+        name="Sums",
+        variable="MY_SUMS",
+        files={"train": [], "test": ["exam"]},
+        task=lambda row: Task(f"sum-{row.number}", row.text("sum"), row.texts("result")),
+    )
+    rows = [{"sum": "1 + 1", "result": "2"}, {"sum": "2 + 2", "result": ["4", "four"]}]
+    monkeypatch.setenv("MY_SUMS", str(write(tmp_path / "exam.jsonl", lines(rows)).parent))
+    tasks = sources.load(sums, "test")
+    assert [(task.id, task.answers) for task in tasks] == [("sum-1", ("2",)), ("sum-2", ("4", "four"))]
+    assert (tasks.name, tasks.corpus) == ("Sums test", ())
+    with pytest.raises(UnknownName, match="no split named 'validation' in Sums"):
+        sources.load(sums)
+    with pytest.raises(DataError, match="Sums is not on the Hugging Face Hub"):
+        sources.load(sums, "test", source="hub")
+    monkeypatch.delenv("MY_SUMS")
+    with pytest.raises(DataError, match="no data of Sums were given: set data= or MY_SUMS$"):
+        sources.load(sums, "test")
+
+
 def test_wrong_arguments_name_what_is_known(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="no split named 'valid'.*validation"):
         hotpotqa("valid")

@@ -25,7 +25,7 @@ from agent_r1_env.datafile import Row, read_rows
 from agent_r1_env.errors import DataError, UnknownName
 from agent_r1_env.jsonrows import JsonRows
 from agent_r1_env.questions import hotpotqa, natural_questions
-from agent_r1_env.streaming import StreamedTaskSet, can_stream
+from agent_r1_env.streaming import HubRows, StreamedTaskSet, can_stream
 from agent_r1_env.task import Paragraph, Task, TaskSet
 
 
@@ -309,6 +309,24 @@ def test_a_forked_process_reads_on_while_the_parent_does(file: Path) -> None:
         child.join(timeout=60)
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_vector_of_processes_shares_one_streamed_set(tmp_path: Path) -> None:
+    rows = [question(n) | {"answer": "x", "context": [["Seven", ["The seventh."]]]} for n in range(5)]
+    options = {"data": write(tmp_path / "rows.json", rows), "streaming": True, "split": "train"}
+    hotpotqa(**options)
+    envs = gym.vector.AsyncVectorEnv(
+        [lambda: gym.make("AgentR1/HotpotQA-v0", **options) for _ in range(3)], context="fork"
+    )
+    try:
+        _, infos = envs.reset(seed=[0, 1, 2], options={"task": "q3"})
+        assert list(infos["task_id"]) == ["q3"] * 3
+        call = '<tool_call>{"name": "search", "arguments": {"query": "seventh"}}</tool_call>'
+        observations, *_ = envs.step([call] * 3)
+        assert all("The seventh." in observation for observation in observations)
+    finally:
+        envs.close()
+
+
 def test_paragraphs_of_the_rows_are_collected_when_they_are_searched(tmp_path: Path) -> None:
     rows = [
         {"_id": f"q{n}", "question": "?", "answer": "x", "context": [["Alpha", ["One.", f"{n % 2}."]]]}
@@ -410,3 +428,11 @@ def test_rows_of_the_hub_stay_there_when_asked(monkeypatch: pytest.MonkeyPatch) 
     sources._from_hub.cache_clear()
     assert isinstance(natural_questions(source="hub"), StreamedTaskSet)
     sources._from_hub.cache_clear()
+
+
+def test_rows_of_the_real_package_are_read(file: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = HubRows(datasets.Dataset.from_list([question(number) for number in range(5)]), "a/set")
+    assert [row.data for row in rows] == [question(number) for number in range(5)]
+    assert rows[-1] == Row(question(4), "a/set", 5)
+    assert rows[1:3] == list(rows)[1:3]
