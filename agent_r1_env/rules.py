@@ -27,7 +27,7 @@ from agent_r1_env.errors import StateError
 from agent_r1_env.messages import FailureKind
 from agent_r1_env.prompt import printable
 from agent_r1_env.provoking import arguments_for, good_calls, mistakes, replies
-from agent_r1_env.signature import SignatureFault, compare
+from agent_r1_env.signature import SignatureFault, compare, signature_of
 from agent_r1_env.subject import Broken, NotApplicable, Subject
 from agent_r1_env.task import SyntheticDataWarning, TaskSet
 from agent_r1_env.tool import Tool
@@ -165,7 +165,9 @@ def schemas_agree_with_signatures(subject: Subject) -> None:
     """Each tool can be called with every set of arguments that its JSON Schema lets through."""
     for tool in subject.with_tools().toolbox.tools.values():
         try:
-            compare(tool.run, tool.parameters, given=[*tool.secrets, *tool.hidden])
+            # What is begun anew in each episode is known by its class alone, not yet bound to an object.
+            unbound = tool.begin is not None and next(iter(signature_of(tool.run)), "") == "self"
+            compare(tool.run, tool.parameters, method=unbound, given=[*tool.secrets, *tool.hidden])
         except SignatureFault as fault:
             raise Broken(f"tool {tool.name}: {fault}") from fault
 
