@@ -1,8 +1,7 @@
 """What can be done in a world: the rules of the game, one function a tool.
 
-The tools are coroutines, so that the calls of one reply act one after the other. What they keep in
-``state["crafting"]`` is plain data. Every answer ends with a line on where the player stands, so that a
-prompt that keeps the last turns alone still says all that counts.
+What they keep, in ``state["crafting"]``, is plain data. Every answer ends with a line on where the player
+stands, so that a prompt that keeps the last turns alone still says all that counts.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 State = dict[str, Any]
 
 
-async def look(state: Hidden[State], task: Hidden[Task | None]) -> str:
+def look(state: Hidden[State], task: Hidden[Task | None]) -> str:
     """See what is in the place where you are: what to gather, stations, and ways to other places."""
     game = _Game(state, task)
     here, world = game.place, game.world
@@ -34,14 +33,14 @@ async def look(state: Hidden[State], task: Hidden[Task | None]) -> str:
     )
 
 
-async def inventory(state: Hidden[State], task: Hidden[Task | None]) -> str:
+def inventory(state: Hidden[State], task: Hidden[Task | None]) -> str:
     """See what you carry, and the recipes that you have looked up."""
     game = _Game(state, task)
     known = [_making(game.world, name) for name in game.known]
     return game.seen("\n".join(["Your recipes:", *known] if known else ["You have looked up no recipe yet."]))
 
 
-async def recipe(item: str, state: Hidden[State], task: Hidden[Task | None]) -> ToolOutput:
+def recipe(item: str, state: Hidden[State], task: Hidden[Task | None]) -> ToolOutput:
     """Look up how a thing is made or where it is gathered. Only what was looked up can be made.
 
     Args:
@@ -57,7 +56,7 @@ async def recipe(item: str, state: Hidden[State], task: Hidden[Task | None]) -> 
     return game.moved(_making(world, thing), f"recipe {thing}")
 
 
-async def go(place: str, state: Hidden[State], task: Hidden[Task | None]) -> ToolOutput:
+def go(place: str, state: Hidden[State], task: Hidden[Task | None]) -> ToolOutput:
     """Walk to a neighbouring place.
 
     Args:
@@ -74,7 +73,7 @@ async def go(place: str, state: Hidden[State], task: Hidden[Task | None]) -> Too
     return game.moved(f"You walk to {there}.")
 
 
-async def gather(material: str, state: Hidden[State], task: Hidden[Task | None]) -> ToolOutput:
+def gather(material: str, state: Hidden[State], task: Hidden[Task | None]) -> ToolOutput:
     """Gather a material in the place where you are, as much as comes at a time.
 
     Args:
@@ -97,7 +96,7 @@ async def gather(material: str, state: Hidden[State], task: Hidden[Task | None])
     return game.moved(text, f"gather {thing}")
 
 
-async def craft(item: str, state: Hidden[State], task: Hidden[Task | None]) -> ToolOutput:
+def craft(item: str, state: Hidden[State], task: Hidden[Task | None]) -> ToolOutput:
     """Make a thing once, of what you carry, where its recipe says.
 
     Args:
@@ -121,7 +120,7 @@ async def craft(item: str, state: Hidden[State], task: Hidden[Task | None]) -> T
     return game.moved(f"You make {made['gives']} {thing}.", f"craft {thing}")
 
 
-async def drop(item: str, state: Hidden[State], task: Hidden[Task | None], number: int = 1) -> ToolOutput:
+def drop(item: str, state: Hidden[State], task: Hidden[Task | None], number: int = 1) -> ToolOutput:
     """Throw things away to make room. They are gone; what is needed again has to be gathered or made anew.
 
     Args:
