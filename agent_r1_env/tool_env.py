@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 from gymnasium.error import ResetNeeded
 
 from agent_r1_env import prompt
-from agent_r1_env.errors import unknown_name
+from agent_r1_env.errors import StateError, unknown_name
 from agent_r1_env.formats.jsontext import json_fault, read_json
 from agent_r1_env.messages import CallError, CallFault, Message, ToolCall, ToolResult, record_of
 from agent_r1_env.observing import tokenizer_of
@@ -129,6 +131,22 @@ class SingleToolEnv(gym.Env[str, str]):
         """Let go of the tool. Harmless when called again."""
         self.toolbox.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.spec is None:
+            raise StateError(
+                "only a tool environment of gymnasium.make can be pickled or copied; make another one"
+            )
+        session = self.toolbox.session
+        episode = {
+            "_np_random": self._np_random,
+            "_np_random_seed": self._np_random_seed,
+            "_left": self._left,
+            "history": self.history,
+            "result": self.result,
+        }
+        kept = replace(session, state=deepcopy(session.state)), self.toolbox.get_state()
+        return _remade, (self.spec, episode, kept)
+
     def _call(self, action: str) -> ToolCall | CallError:
         at = len(action) - len(action.lstrip())
         try:
@@ -160,3 +178,13 @@ def _only_string(parameters: dict[str, Any]) -> str | None:
         return None
     name, schema = next(iter(properties.items()))
     return str(name) if isinstance(schema, dict) and schema.get("type") == "string" else None
+
+
+def _remade(spec: Any, episode: dict[str, Any], kept: tuple[Session, Any]) -> gym.Env[Any, Any]:
+    """The environment that was pickled, where its episode stood."""
+    made = gym.make(spec, disable_env_checker=True).unwrapped
+    if not isinstance(made, SingleToolEnv):
+        raise StateError(f"{spec.id} makes a {type(made).__name__}, not a SingleToolEnv")
+    vars(made).update(episode)
+    made.toolbox.set_state(*kept)
+    return made

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -22,9 +23,11 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import OrderEnforcing, RecordEpisodeStatistics, TimeLimit
 
-from agent_r1_env import ToolEnv
+from agent_r1_env import ToolEnv, register, tool
 from agent_r1_env.catalog import Catalog
-from agent_r1_env.testing import ByteTokenizer
+from agent_r1_env.errors import StateError
+from agent_r1_env.testing import ByteTokenizer, add, sum_env
+from agent_r1_env.tool_env import SingleToolEnv
 from agent_r1_env.vector import ThreadVectorEnv
 
 ENTRIES = sorted(
@@ -370,3 +373,43 @@ def test_equal_seeds_give_equal_tasks_and_others_others(env_id: str, make: Any) 
     assert tasks(one, range(8)) == tasks(other, range(8))
     assert len(set(tasks(one, range(8)))) > 1
     assert tasks(one, [3, None, None]) == tasks(other, [3, None, None])
+
+
+# -- a tool as an environment
+
+DICE = """
+import numpy as np
+from agent_r1_env import Hidden
+
+def dice(sides: int, state: Hidden[dict], rng: Hidden[np.random.Generator]) -> str:
+    \"\"\"Throw a die.\"\"\"
+    state.setdefault("thrown", []).append(int(rng.integers(1, sides + 1)))
+    return str(state["thrown"])
+"""
+
+
+def test_a_tool_environment_is_pickled_and_copied_amid_an_episode(tmp_path: Path, make: Any) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "dice.yaml").write_text("name: dice\nrun: ./dice.py:dice\n")
+    (tmp_path / "tools" / "dice.py").write_text(DICE)
+    register(tmp_path, "Pickled")
+    env = make("Pickled/DiceTool-v0", max_calls=3)
+    env.reset(seed=3)
+    env.step('{"sides": 1000}')
+    twins = [pickle.loads(pickle.dumps(env)), copy.deepcopy(env)]
+    first, *others = [[each.step('{"sides": 1000}')[:4] for _ in range(2)] for each in (env, *twins)]
+    assert others == [first, first]
+    assert [each.reset()[0] for each in twins] == [env.reset()[0]] * 2
+    assert len({each.step('{"sides": 100000}')[0] for each in [env, *twins]}) == 1
+    for twin in twins:
+        twin.close()
+
+
+def test_what_no_spec_can_make_again_says_so() -> None:
+    env = SingleToolEnv(tool(add))
+    for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(StateError, match="only a tool environment of gymnasium.make"):
+            copied(env)
+    with pytest.raises(StateError, match=r"pickle get_state\(\) instead"):
+        pickle.dumps(sum_env())
+    env.close()
