@@ -11,7 +11,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -24,10 +24,11 @@ from agent_r1_env import formats, prompt, reward, traffic
 from agent_r1_env.answering import AnswerTag
 from agent_r1_env.arguments import copied
 from agent_r1_env.errors import StateError, unknown_name
-from agent_r1_env.messages import CallError, FailureKind, Message, ToolCall, ToolResult, record_of
+from agent_r1_env.intake import Intake, Reading
+from agent_r1_env.messages import Message, ToolResult
 from agent_r1_env.observing import Observer, tokenizer_of
 from agent_r1_env.responding import Respond, Responder
-from agent_r1_env.scorecard import RESPOND, TOOLS, Scorecard, Weight
+from agent_r1_env.scorecard import Scorecard, Weight
 from agent_r1_env.spaces import UnicodeText
 from agent_r1_env.state import EnvState, EpisodeState
 from agent_r1_env.stopping import TRUNCATIONS, Budget, StopReason
@@ -37,28 +38,6 @@ from agent_r1_env.toolbox import MAX_CALLS, Session, Toolbox
 from agent_r1_env.turns import whole
 
 StepResult = tuple[Any, float, bool, bool, dict[str, Any]]
-
-LONGEST_REPLY = 1 << 17
-"""Characters of one reply. What is longer is cut there and counts as cut by length."""
-
-
-@dataclass
-class _Reading:
-    """What one reply asks for, and what it has earned so far.
-
-    Attributes:
-        stop: the reason why the episode ends with it.
-        unheard: it held an answer beside its calls, which does not count.
-        earned: by the names that ``Scorecard`` knows.
-    """
-
-    reply: str
-    tokens: int | None
-    calls: Sequence[ToolCall | CallError] = ()
-    stop: StopReason | None = None
-    unheard: bool = False
-    unreadable: bool = False
-    earned: dict[str, float] = field(default_factory=dict)
 
 
 class ToolEnv(gym.Env[Any, str]):
@@ -137,14 +116,18 @@ class ToolEnv(gym.Env[Any, str]):
         self.tasks = tasks
         self.tokenizer = tokenizer_of(tokenizer)
         self.format = formats.get(format)
-        self.repair = repair
         self.system = system
         self.answer_tag = answer_tag
         self.max_steps = max_steps
         self.render_mode = render_mode
         self._opening = opening
-        self._answer = AnswerTag(answer_tag, self.format)
-        self._respond = None if respond is None else Responder.of(respond)
+        self._intake = Intake(
+            self.format,
+            repair,
+            AnswerTag(answer_tag, self.format),
+            None if respond is None else Responder.of(respond),
+            self.tokenizer,
+        )
         rewards = {"exact_match": 1.0} if rewards is None else rewards
         self._scorecard = Scorecard(rewards, metrics, terms, [tool.name for tool in tools])
         self.context = contexts.resolve(context)
@@ -357,78 +340,26 @@ class ToolEnv(gym.Env[Any, str]):
 
     # -- one step
 
-    def _read(self, episode: EpisodeState, action: str) -> _Reading:
-        """Take in one reply."""
-        if not isinstance(action, str):
-            raise TypeError(f"an action is the model's reply as str, not {type(action).__name__}")
-        cut = getattr(action, "finish_reason", "stop") == "length" or len(action) > LONGEST_REPLY
-        reply = prompt.printable(str(action)[:LONGEST_REPLY])
-        reading = _Reading(reply, self._count(action, reply, episode))
-        episode.steps += 1
-        episode.history.append(Message("assistant", reply))
-        if cut:
-            reading.stop = StopReason.LENGTH
-            return reading
-        parsed = self.format.parse(reply, self.toolbox.schemas, repair=self.repair)
-        episode.repaired_calls += sum(bool(call.repairs) for call in parsed.calls)
-        if self._respond is not None:
-            reading.calls = parsed.attempts
-            if not parsed.attempts:
-                self._make_own_move(episode, reading, self._respond, parsed.content)
-            return reading
-        answer, fault = self._answer.find(parsed)
-        if parsed.attempts:
-            reading.calls, reading.unheard = parsed.attempts, answer is not None
-        elif answer is not None:
-            episode.answer, reading.stop = answer, StopReason.ANSWER
-        else:
-            how = self._answer.how_to_go_on(bool(self.toolbox.schemas))
-            episode.history.append(Message("user", f"error: {fault}; {how}"))
-            episode.unreadable += 1
-            reading.unreadable = True
+    def _read(self, episode: EpisodeState, action: str) -> Reading:
+        reading = self._intake.read(episode, action, self.toolbox.schemas)
+        if reading.tokens is None and self.budget.tokens is not None:
+            raise ValueError(
+                "max_tokens needs the tokens of each reply: give the environment a tokenizer, or step with "
+                "Reply(text, tokens=number)"
+            )
         return reading
 
-    def _make_own_move(
-        self, episode: EpisodeState, reading: _Reading, respond: Responder, content: str
-    ) -> None:
-        """Let the environment answer a reply without a call."""
-        output = respond(content, episode.session)
-        episode.history.append(Message("user", self.format.neutralise(output.content)))
-        if output.reward:
-            reading.earned[RESPOND] = output.reward
-        if output.answer is not None:
-            episode.answer, reading.stop = output.answer, StopReason.ANSWER
-        elif output.done:
-            reading.stop = StopReason.DONE
-
-    def _settle(self, episode: EpisodeState, reading: _Reading, results: Sequence[ToolResult]) -> StepResult:
-        """Take in the results of the calls and decide what comes next."""
-        for position, result in enumerate(results):
-            # The format's own words hold tags on purpose: they show the model how a call is written.
-            content = (
-                result.content
-                if result.error == FailureKind.MALFORMED_CALL
-                else self.format.neutralise(result.content)
-            )
-            if reading.unheard and position == len(results) - 1:
-                content += (
-                    "\n(the answer beside these calls was not taken: read the results, then answer again)"
-                )
-            episode.history.append(Message("tool", content, result.call_id, result.name or None))
-            if result.error is not None:
-                episode.failures[result.error] += 1
-            if result.reward:
-                earned = f"{TOOLS}/{result.name}"
-                reading.earned[earned] = reading.earned.get(earned, 0.0) + result.reward
-        records = [record_of(result) for result in results]
-        episode.records += records
-        stop = reading.stop or self._stop(episode, results)
+    def _settle(self, episode: EpisodeState, reading: Reading, results: Sequence[ToolResult]) -> StepResult:
+        """Take in the results of the calls, pay for the reply, and decide what comes next."""
+        self._intake.hear(episode, reading, results)
+        seconds = time.monotonic() - self._began
+        stop = reading.stop or self.budget.spent(episode.steps, episode.tokens, seconds)
         terms = self._scorecard.of_step(
             lambda: reward.Turn(
                 episode.task,
                 reading.reply,
                 reading.tokens,
-                records,
+                reading.records,
                 stop is StopReason.LENGTH,
                 reading.unreadable,
             ),
@@ -436,22 +367,12 @@ class ToolEnv(gym.Env[Any, str]):
             episode.sums,
         )
         if stop is not None:
-            return self._end(episode, stop, records, terms)
-        observation, info = self._view(episode, records, terms)
+            return self._end(episode, stop, reading.records, terms)
+        observation, info = self._view(episode, reading.records, terms)
         return observation, math.fsum(terms.values()), False, False, info
 
     def _calls_left(self, episode: EpisodeState) -> int | None:
         return None if self.budget.calls is None else max(0, self.budget.calls - len(episode.records))
-
-    def _stop(self, episode: EpisodeState, results: Sequence[ToolResult]) -> StopReason | None:
-        """Whether the results of the calls, or a budget, end the episode."""
-        given = next((each.answer for each in results if each.answer is not None), None)
-        if given is not None:
-            episode.answer = given
-            return StopReason.ANSWER
-        if any(each.done for each in results):
-            return StopReason.DONE
-        return self.budget.spent(episode.steps, episode.tokens, time.monotonic() - self._began)
 
     def _end(
         self,
@@ -463,47 +384,12 @@ class ToolEnv(gym.Env[Any, str]):
         self._running = False
         episode.stop = stop
         self.toolbox.end()
-        outcome = reward.Outcome(
-            answer=episode.answer,
-            task=episode.task,
-            calls=len(episode.records),
-            invalid_calls=episode.invalid_calls,
-            steps=episode.steps,
-            stop=stop,
-            tokens=episode.tokens,
-            unreadable=episode.unreadable,
-            failures=episode.failures,
-            records=episode.records,
-            state=episode.session.state,
-        )
-        at_the_end, metrics = self._scorecard.of_outcome(outcome, episode.sums)
+        at_the_end, metrics = self._scorecard.of_outcome(episode.outcome(), episode.sums)
         paid = {**at_the_end, **terms}
         observation, info = self._view(episode, records, paid)
         info["answer"] = episode.answer
-        info["metrics"] = metrics | {
-            "tool_calls": outcome.calls,
-            "invalid_calls": outcome.invalid_calls,
-            **{f"calls/{kind}": count for kind, count in episode.failures.items()},
-            "repaired_calls": episode.repaired_calls,
-            "steps": episode.steps,
-        }
+        info["metrics"] = metrics | episode.counts()
         return observation, math.fsum(paid.values()), stop.terminates, not stop.terminates, info
-
-    def _count(self, action: str, reply: str, episode: EpisodeState) -> int | None:
-        """The tokens of a reply, as the sampler or the tokenizer counts them; they are added up."""
-        tokens: int | None = getattr(action, "tokens", None)
-        if tokens is None and self.tokenizer is not None:
-            tokens = self._length(reply)
-        if tokens is None and self.budget.tokens is not None:
-            raise ValueError(
-                "max_tokens needs the tokens of each reply: give the environment a tokenizer, or step with "
-                "Reply(text, tokens=number)"
-            )
-        episode.tokens = None if tokens is None or episode.tokens is None else episode.tokens + tokens
-        return tokens
-
-    def _length(self, text: str) -> int:
-        return len(self.tokenizer.encode(text, add_special_tokens=False))
 
     # -- what the model and the developer see
 
@@ -515,7 +401,7 @@ class ToolEnv(gym.Env[Any, str]):
             step=episode.steps,
             steps_left=self.max_steps - episode.steps,
             format=self.format,
-            count=self._length if self.tokenizer is not None else None,
+            count=self._intake.length if self.tokenizer is not None else None,
             memory=episode.memory,
         )
         messages = [message.as_dict() for message in self.context(episode.history, moment)]
@@ -544,7 +430,8 @@ class ToolEnv(gym.Env[Any, str]):
     @property
     def _draws(self) -> bool:
         """Whether somebody asks for random numbers in an episode."""
-        own = self._respond is not None and "rng" in self._respond.hidden
+        respond = self._intake.respond
+        own = respond is not None and "rng" in respond.hidden
         return own or any("rng" in tool.hidden for tool in self.toolbox.tools.values())
 
     def _under_way(self) -> EpisodeState:

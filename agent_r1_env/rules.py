@@ -22,8 +22,9 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 
-from agent_r1_env.env import LONGEST_REPLY, ToolEnv
+from agent_r1_env.env import ToolEnv
 from agent_r1_env.errors import StateError
+from agent_r1_env.intake import LONGEST_REPLY
 from agent_r1_env.messages import FailureKind
 from agent_r1_env.prompt import printable
 from agent_r1_env.provoking import arguments_for, good_calls, mistakes, replies

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent_r1_env.messages import INVALID_CALLS, FailureKind, Message
+from agent_r1_env.reward import Outcome
 from agent_r1_env.stopping import StopReason
 from agent_r1_env.task import Task
 from agent_r1_env.toolbox import Session
@@ -47,6 +48,32 @@ class EpisodeState:
     def invalid_calls(self) -> int:
         """Calls that could not be run."""
         return sum(count for kind, count in self.failures.items() if kind in INVALID_CALLS)
+
+    def outcome(self) -> Outcome:
+        """How it ended, for the terms that judge the whole."""
+        return Outcome(
+            answer=self.answer,
+            task=self.task,
+            calls=len(self.records),
+            invalid_calls=self.invalid_calls,
+            steps=self.steps,
+            stop=self.stop,
+            tokens=self.tokens,
+            unreadable=self.unreadable,
+            failures=self.failures,
+            records=self.records,
+            state=self.session.state,
+        )
+
+    def counts(self) -> dict[str, float]:
+        """What every environment counts, for the metrics."""
+        return {
+            "tool_calls": len(self.records),
+            "invalid_calls": self.invalid_calls,
+            **{f"calls/{kind}": count for kind, count in self.failures.items()},
+            "repaired_calls": self.repaired_calls,
+            "steps": self.steps,
+        }
 
     def copied(self) -> EpisodeState:
         """A copy that shares nothing that changes: the messages and records are final, all else is copied."""

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent_r1_env import Paragraph, Reply, Task, TaskSet, ToolEnv, ToolError, UnknownName, tool
-from agent_r1_env.env import LONGEST_REPLY
+from agent_r1_env.intake import LONGEST_REPLY
 
 GOLD = "Zanzibar"
 
