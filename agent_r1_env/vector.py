@@ -53,6 +53,7 @@ class ThreadVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
 
     Raises:
         RuntimeError: the spaces of the sub-environments differ.
+        UnknownName: no such mode.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class ThreadVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         self._closings: SimpleQueue[Outcome] = SimpleQueue()
         self._ends: dict[int, Outcome] = {}
         self.copy = copy
-        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.autoreset_mode = _autoreset_mode(autoreset_mode)
         if not env_fns:
             raise ValueError("a vector environment needs at least one function that makes an environment")
         self.num_envs = len(env_fns)
@@ -302,6 +303,14 @@ class ThreadVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         for sub in subs:
             sub.begin(done, act)
         return values([done.get() for _ in subs])
+
+
+def _autoreset_mode(given: str | AutoresetMode) -> AutoresetMode:
+    try:
+        return AutoresetMode(given)
+    except ValueError:
+        known = [mode.value for mode in AutoresetMode]
+        raise unknown_name("autoreset mode", str(given), known) from None
 
 
 def make_vec_env(

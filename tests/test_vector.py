@@ -307,8 +307,8 @@ def test_actions_that_differ_are_refused() -> None:
 def test_a_vector_of_none_and_an_unknown_mode_are_refused() -> None:
     with pytest.raises(ValueError, match="needs at least one"):
         ThreadVectorEnv([])
-    with pytest.raises(ValueError, match="Never"):
-        ThreadVectorEnv([sum_env], autoreset_mode="Never")
+    with pytest.raises(UnknownName, match="'samestep'; did you mean 'SameStep'"):
+        ThreadVectorEnv([sum_env], autoreset_mode="samestep")
 
 
 # -- failures and the end
