@@ -31,7 +31,10 @@ def read_golds(dataset: str, path: str | Path, aliases: Aliases | None = None) -
         DataError: the file is missing or wrong; names the file, row and key.
     """
     read = look_up("data set", dataset, _GOLDS)
-    return [read(row, aliases or {}) for row in read_rows(path)]
+    rows = read_rows(path)
+    if isinstance(rows[0].data.get("answer"), dict) or "predicted_answer" in rows[0].data:
+        raise DataError("these are predictions; expected the data set's own rows, with the golds", file=path)
+    return [read(row, aliases or {}) for row in rows]
 
 
 def read_predictions(dataset: str, path: str | Path) -> list[Prediction]:
@@ -99,7 +102,7 @@ def _musique_gold(row: Row, _: Aliases) -> Gold:
         raise row.error("expected true or false", "answerable")
     try:
         supporting = tuple(int(each["idx"]) for each in paragraphs if each["is_supporting"])
-    except (TypeError, KeyError, ValueError):
+    except (TypeError, KeyError, ValueError, OverflowError):
         raise row.error("expected a list of objects with idx and is_supporting", "paragraphs") from None
     return Gold(row.text("id"), (row.text("answer"), *others), supporting, answerable=answerable)
 
@@ -171,8 +174,9 @@ def _one_object(path: str | Path, parts: Sequence[str]) -> Mapping[str, Any]:
     if isinstance(value, dict) and "predicted_answer" not in value:
         return value
     rows = value if isinstance(value, list) else [value]
-    theirs = any(isinstance(row, dict) and "predicted_answer" in row for row in rows)
-    hint = "; this is the form of the data set 'musique'" if theirs else ""
+    keys = {key for row in rows if isinstance(row, dict) for key in row}
+    hint = "; these are golds" if "question" in keys else ""
+    hint = "; this is the form of the data set 'musique'" if "predicted_answer" in keys else hint
     raise DataError(f"expected {form}, found {_kind(value)}{hint}", file=path)
 
 
@@ -184,6 +188,8 @@ def _by_row(path: str | Path) -> list[Prediction]:
     rows = read_rows(path)
     if len(rows) == 1 and isinstance(rows[0].data.get("answer"), dict):
         raise rows[0].error("expected rows with predicted_answer; this is the form of 'hotpotqa' and '2wiki'")
+    if "question" in rows[0].data and "predicted_answer" not in rows[0].data:
+        raise rows[0].error("expected rows with predicted_answer; these are golds")
     return [_musique_prediction(row) for row in rows]
 
 
@@ -197,7 +203,7 @@ def _musique_prediction(row: Row) -> Prediction:
         raise row.error("expected true or false", "predicted_answerable")
     try:
         supporting = None if facts is None else tuple(map(int, facts))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise row.error("expected a list of whole numbers", "predicted_support_idxs") from None
     return Prediction(row.text("id"), said, supporting, answerable=answerable)
 

@@ -136,6 +136,13 @@ def test_2wiki_titles_match_in_any_case_and_hotpotqa_titles_do_not() -> None:
     assert official.score("hotpotqa", gold, prediction)["sp_em"] == 0.0
 
 
+@pytest.mark.parametrize("dataset", ["hotpotqa", "2wiki"])
+def test_a_fact_that_is_repeated_counts_once(dataset: str) -> None:
+    gold = [Gold("q", ("x",), (("Oslo", 0), ("Bergen", 0)))]
+    found = official.score(dataset, gold, [Prediction("q", "x", (("Oslo", 0), ("Oslo", 0), ("Rome", 1)))])
+    assert (found["sp_prec"], found["sp_recall"]) == (0.5, 0.5)
+
+
 def test_2wiki_facts_that_differ_in_case_alone_count_one_by_one() -> None:
     gold = [Gold("q", ("x",), (("Oslo", 0), ("Bergen", 0)))]
     prediction = [Prediction("q", "x", (("Oslo", 0), ("OSLO", 0)))]
@@ -204,8 +211,9 @@ def test_musique_pairs_need_to_say_what_is_answerable() -> None:
     golds = [Gold("q", ("Oslo",), (1,)), Gold("q", ("Oslo",), (1,), (), False)]
     with pytest.raises(DataError, match="every prediction must say predicted_answerable"):
         official.score("musique", golds, _pair((True, None)))
-    with pytest.raises(DataError, match="expected one answerable and one unanswerable gold of the id 'q'"):
-        official.score("musique", golds[1:], _pair((True, False))[1:])
+    for wrong in (golds[1:], [*golds, golds[1]], [*golds, Gold("r", ("x",))]):
+        with pytest.raises(DataError, match="expected one answerable and one unanswerable gold of the id"):
+            official.score("musique", wrong, _pair((True, False)))
 
 
 def test_an_id_that_comes_twice_is_an_error() -> None:
@@ -310,10 +318,12 @@ def test_aliases_name_answers_subjects_and_objects(tmp_path: Path) -> None:
         ("hotpotqa", "{", "not JSON"),
         ("musique", '{"answer": {"q": "x"}, "sp": {}}', "this is the form of 'hotpotqa' and '2wiki'"),
         ("musique", '{"id": "q", "answer": "x"}', "the row has no 'predicted_answer'"),
+        ("musique", '{"id": "q", "question": "?"}', "these are golds"),
+        ("2wiki", '[{"id": "q", "question": "?"}]', "these are golds"),
         ("musique", '{"id": "q", "predicted_answer": 1}', "expected a text, found int"),
         (
             "musique",
-            '{"id": "q", "predicted_answer": "", "predicted_support_idxs": "x"}',
+            '{"id": "q", "predicted_answer": "", "predicted_support_idxs": [Infinity]}',
             "expected a list of whole numbers",
         ),
         (
@@ -337,6 +347,8 @@ def test_predictions_of_another_form_are_told(dataset: str, text: str, message: 
     [
         ("hotpotqa", {"_id": "q", "answer": "x", "supporting_facts": {"title": []}}, "equally long lists"),
         ("2wiki", {"_id": "q", "answer": "x", "supporting_facts": [], "evidences": [3]}, "expected triples"),
+        ("hotpotqa", {"answer": {"q": "x"}, "sp": {}}, "these are predictions"),
+        ("musique", {"id": "q", "predicted_answer": "x"}, "these are predictions"),
         ("musique", {"id": "q", "answer": "x", "paragraphs": [{}]}, "objects with idx and is_supporting"),
         ("musique", {"id": "q", "answer": "x", "paragraphs": [], "answerable": 1}, "expected true or false"),
         ("musique", {"_id": "q", "answer": "x", "paragraphs": []}, "no 'id'; did you mean it by '_id'"),
