@@ -167,6 +167,15 @@ def test_rows_of_many_sets_are_read(tmp_path: Path) -> None:
 
 
 @needs_sandbox
+def test_a_parquet_file_in_the_form_of_dapo_is_read(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    row = {"prompt": [{"role": "user", "content": "What?"}], "reward_model": {"ground_truth": "34"}}
+    parquet.write_table(pyarrow.Table.from_pylist([row, row]), tmp_path / "dapo.parquet")
+    tasks = made(data=str(tmp_path / "dapo.parquet")).tasks
+    assert [(task.question, task.answers) for task in tasks] == [("What?", ("34",))] * 2
+
+
+@needs_sandbox
 @pytest.mark.parametrize(
     ("row", "told"),
     [

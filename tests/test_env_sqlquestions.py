@@ -338,6 +338,15 @@ def test_a_wrong_row_is_told_with_its_place(row: dict[str, Any], told: str, tmp_
     assert str(file) in str(error.value)
 
 
+def test_with_streaming_a_query_is_run_when_its_question_is_drawn(tmp_path: Path) -> None:
+    good = {"db_id": "pets", "query": "SELECT count(*) FROM pet", "question": "How many?"}
+    file = spider(tmp_path, good, {**good, "query": "SELECT weight FROM pet"})
+    env = made(data=str(file), streaming=True)
+    assert env.tasks[0].answers == ("2",)
+    with pytest.raises(DataError, match="row 2, .*no such column: weight"):
+        env.reset(options={"task": 1})
+
+
 # -- what a model meets
 
 

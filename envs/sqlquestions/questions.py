@@ -28,12 +28,13 @@ def load(
     databases: str | Path | None = None,
     source: str | None = None,
     embedded: str | Path | None = None,
+    streaming: bool | None = None,
 ) -> TaskSet:
     """Questions of the embedded set, or of a file in the form of Spider or BIRD; see ``sources.load``.
 
     A row has ``question``, ``db_id`` and ``query`` (or ``SQL``), and may have ``evidence``, which is shown as
-    a hint. Every query is run once, when the set is loaded: what it gives is the right answer. Its rows may
-    come in any order unless it says ORDER BY.
+    a hint. Every query is run once, when the set is loaded or, with ``streaming``, when its question is
+    drawn: what it gives is the right answer. Its rows may come in any order unless it says ORDER BY.
 
     Args:
         databases: the folder of the databases: ``<db_id>.sqlite`` or ``<db_id>/<db_id>.sqlite``, also as
@@ -44,7 +45,9 @@ def load(
         DataError: also where a database is missing, or a query fails on it.
     """
     folder = None if databases is None else str(Path(databases).expanduser().absolute())
-    return sources.load(_data_set(folder), split, data=data, source=source, embedded=embedded)
+    return sources.load(
+        _data_set(folder), split, data=data, source=source, embedded=embedded, streaming=streaming
+    )
 
 
 @functools.cache
