@@ -152,7 +152,8 @@ class SingleToolEnv(gym.Env[str, str]):
         try:
             value, end = read_json(action, at)
             whole = isinstance(value, dict) and not action[end:].strip()
-            if whole and (self._plain is None or self._plain in value):
+            optional = self._plain not in self.tool.parameters.get("required", ())
+            if whole and (self._plain is None or self._plain in value or (optional and not value)):
                 return ToolCall(self.tool.name, value, "call_0")
             fault = f"the arguments must be one JSON object, not {action[:60].strip()!r}"
         except ValueError as error:

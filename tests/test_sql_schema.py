@@ -165,10 +165,11 @@ def test_a_task_without_a_database_names_none() -> None:
 
 
 def test_the_tool_is_an_environment() -> None:
-    env: Any = gym.make("AgentR1/SqlSchemaTool-v0")
+    env: Any = gym.make("AgentR1/SqlSchemaTool-v0", max_calls=2)
     check_env(env.unwrapped, skip_render_check=True)
     env.reset(seed=0)
     assert env.step("loan")[0].startswith(
         "loan\n  id: INTEGER, primary key\n  book_id: INTEGER, not null, ref"
     )
+    assert env.step("{}")[0].startswith("author\n")  # no table is named, so all are told
     env.close()
