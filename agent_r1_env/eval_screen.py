@@ -25,6 +25,7 @@ def report(found: Evaluation) -> str:
     rows |= {
         "tool-call rate": f"{found.tool_call_rate:.3f}",
         "invalid-call rate": f"{found.invalid_call_rate:.3f}",
+        "answer rate": f"{found.answer_rate:.3f}",
         "truncation rate": f"{found.truncation_rate:.3f}",
     }
     stops = ", ".join(f"{reason} {number}" for reason, number in found.stop_reasons.items())

@@ -12,28 +12,13 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-
 from agent_r1_env.batch import facts
 from agent_r1_env.episode import Episode
+from agent_r1_env.statistics import Interval, bootstrap, interval
 
 Row = Mapping[str, Any]
 
-_Z = 1.959963984540054  # of the normal distribution at 97.5 %
-_RESAMPLES = 2000
 _COUNTS = frozenset({"tool_calls", "invalid_calls", "repaired_calls", "steps"})
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean and its 95 % confidence interval over tasks."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f}  [{self.low:.3f}, {self.high:.3f}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +43,7 @@ class Evaluation:
         reply_tokens: of all its replies together.
         tool_call_rate: share of replies with a tool call in them.
         invalid_call_rate: share of calls that were malformed, named no tool or had wrong arguments.
+        answer_rate: share of episodes with a final answer, right or wrong.
         truncation_rate: share of episodes that ended without the task being over.
         stop_reasons: number of episodes by the reason why they ended.
         seconds: that this run took; those of an earlier run that it went on with are not in it.
@@ -84,6 +70,7 @@ class Evaluation:
     reply_tokens: Interval
     tool_call_rate: float
     invalid_call_rate: float
+    answer_rate: float
     truncation_rate: float
     stop_reasons: Mapping[str, int]
     seconds: float
@@ -176,12 +163,13 @@ def summarise(
         metrics={name: _metric(name, per_task(counted, name)) for name in names},
         best={name: interval(per_task(counted, name, max)) for name in scores},
         official=dict(official or {}),
-        steps=_bootstrap(per_task(counted, "steps")),
-        tool_calls=_bootstrap(per_task(counted, "calls")),
-        prompt_tokens=_bootstrap(per_task(counted, "prompt_tokens")),
-        reply_tokens=_bootstrap(per_task(counted, "reply_tokens")),
+        steps=bootstrap(per_task(counted, "steps")),
+        tool_calls=bootstrap(per_task(counted, "calls")),
+        prompt_tokens=bootstrap(per_task(counted, "prompt_tokens")),
+        reply_tokens=bootstrap(per_task(counted, "reply_tokens")),
         tool_call_rate=_share(counted, "calling", "steps"),
         invalid_call_rate=_share(counted, "invalid_calls", "calls"),
+        answer_rate=fmean(row["answer"] is not None for row in counted) if counted else math.nan,
         truncation_rate=fmean(row["truncated"] for row in counted) if counted else math.nan,
         stop_reasons=dict(Counter(row["stop_reason"] for row in counted).most_common()),
         seconds=seconds,
@@ -198,21 +186,14 @@ def per_task(rows: Iterable[Row], name: str, of: Callable[[Sequence[float]], flo
     return [float(of(values)) for values in found.values()]
 
 
-def interval(values: Sequence[float]) -> Interval:
-    """Mean and 95 % interval: Wilson's for zeros and ones, a percentile bootstrap for anything else."""
-    if values and all(value in (0.0, 1.0) for value in values):
-        return Interval(fmean(values), *_wilson(fmean(values), len(values)))
-    return _bootstrap(values)
-
-
 def is_count(metric: str) -> bool:
     """Whether a metric counts things and says nothing of how good an episode was."""
-    return metric in _COUNTS or metric.startswith("calls/")
+    return metric in _COUNTS or metric.startswith(("calls/", "simulated/"))
 
 
 def _metric(name: str, values: Sequence[float]) -> Interval:
     # A count may be 0 or 1 in every episode and still be no share of anything.
-    return _bootstrap(values) if is_count(name) else interval(values)
+    return bootstrap(values) if is_count(name) else interval(values)
 
 
 def _value(row: Row, name: str) -> Any:
@@ -226,25 +207,6 @@ def _total(counts: Iterable[int | None]) -> int | None:
 
 def _share(rows: Sequence[Row], part: str, whole: str) -> float:
     return float(sum(row[part] for row in rows) / max(1, sum(row[whole] for row in rows)))
-
-
-def _bootstrap(values: Sequence[float]) -> Interval:
-    if not values:
-        return Interval(math.nan, math.nan, math.nan)
-    mean = fmean(values)
-    if min(values) == max(values):
-        return Interval(mean, mean, mean)
-    data, rng = np.asarray(values, dtype=float), np.random.default_rng(0)
-    means = [rng.choice(data, data.size).mean() for _ in range(_RESAMPLES)]
-    low, high = np.percentile(means, [2.5, 97.5])
-    return Interval(mean, float(low), float(high))
-
-
-def _wilson(share: float, n: int) -> tuple[float, float]:
-    square = _Z * _Z / n
-    centre = (share + square / 2) / (1 + square)
-    half = _Z / (1 + square) * math.sqrt(share * (1 - share) / n + square / (4 * n))
-    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))  # rounding aside
 
 
 def _null(value: Any) -> Any:

@@ -106,7 +106,7 @@ def test_an_engine_and_a_policy_that_say_the_same_score_the_same() -> None:
 def test_a_reply_cut_by_its_limit_is_no_answer() -> None:
     found = evaluate(ENV, engine=scripted(answer(1)), sampling=Sampling(max_tokens=5, temperature=0.0))
     assert found.stop_reasons == {"length": 4}
-    assert found.reward.mean == 0.0
+    assert (found.reward.mean, found.answer_rate, found.truncation_rate) == (0.0, 0.0, 1.0)
 
 
 def test_episodes_are_written_as_they_end_and_progress_is_told(tmp_path: Path) -> None:
