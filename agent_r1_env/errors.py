@@ -17,8 +17,9 @@ AgentR1Error
 ├── DriftError (RuntimeError)        what would be trained on is not what was sampled
 └── ToolError (RuntimeError)         raised by a tool; its text becomes the model's observation
     ├── ArgumentError (ValueError)   the arguments do not fit the tool's schema
-    └── TransientError               it may go better the next time; the call is tried again
-        └── RateLimited              a service asks to be called less often
+    ├── TransientError               it may go better the next time; the call is tried again
+    │   └── RateLimited              a service asks to be called less often
+    └── TimedOut (TimeoutError)      the call ends as one whose time is up
 
 AgentR1Warning (UserWarning)
 ├── ContextWarning                   a context policy had to cut what it was to summarise
@@ -124,7 +125,13 @@ class DriftError(AgentR1Error, RuntimeError):
 
 
 class ToolError(AgentR1Error, RuntimeError):
-    """Raise this in a tool to tell the model, in one sentence, why the call failed."""
+    """Raise this in a tool to tell the model, in one sentence, why the call failed.
+
+    Attributes:
+        simulated: the kind of fault, where there is none but in the exercise; the model is not told.
+    """
+
+    simulated: str | None = None
 
 
 class ArgumentError(ToolError, ValueError):
@@ -161,6 +168,10 @@ class TransientError(ToolError):
 
 class RateLimited(TransientError):
     """A service asks to be called less often."""
+
+
+class TimedOut(ToolError, TimeoutError):
+    """Raise this in a tool to end the call as one whose time is up; the model reads what it then reads."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

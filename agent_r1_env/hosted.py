@@ -117,7 +117,8 @@ def _coroutine_step(env: Environment) -> Callable[[str], Awaitable[StepResult]] 
     """``step_async`` of the bare environment, unless a wrapper would miss the step."""
     layer = env
     while isinstance(layer, gym.Wrapper):
-        if not isinstance(layer, OrderEnforcing | PassiveEnvChecker):
+        checks = isinstance(layer, OrderEnforcing | PassiveEnvChecker)
+        if not checks and type(layer).step is not gym.Wrapper.step:
             return None
         layer = layer.env
     return getattr(layer, "step_async", None)

@@ -138,6 +138,7 @@ class ToolResult:
         reward: what the tool says that this call is worth.
         answer: the final answer, if the call gave one; then the episode is over.
         done: the call ended the task without an answer.
+        simulated: what about it is simulated, such as a kind of fault; the model is not told.
     """
 
     call_id: str
@@ -154,6 +155,7 @@ class ToolResult:
     reward: float = 0.0
     answer: str | None = None
     done: bool = False
+    simulated: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,4 +192,5 @@ def record_of(result: ToolResult) -> dict[str, Any]:
         "cached": result.cached,
         "cut": result.cut,
         "reward": result.reward,
+        "simulated": result.simulated,
     }

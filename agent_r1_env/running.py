@@ -18,7 +18,7 @@ from typing import Any
 
 from agent_r1_env import limits, workers
 from agent_r1_env.arguments import copied
-from agent_r1_env.errors import RateLimited, ToolError, TransientError
+from agent_r1_env.errors import RateLimited, TimedOut, ToolError, TransientError
 from agent_r1_env.messages import FailureKind, ToolResult
 from agent_r1_env.output import Cut, as_text, safe, shortened, veiled
 from agent_r1_env.tool import Tool, ToolOutput
@@ -52,6 +52,7 @@ class _Shown:
     reward: float = 0.0
     answer: str | None = None
     done: bool = False
+    simulated: str | None = None
 
 
 def _show(value: Any) -> _Shown:
@@ -59,7 +60,7 @@ def _show(value: Any) -> _Shown:
         answer = None if value.answer is None else as_text(value.answer)
         if not math.isfinite(worth := float(value.reward)):
             raise ValueError(f"the reward of a call must be finite, got {worth}")
-        return _Shown(as_text(value.content), worth, answer, bool(value.done))
+        return _Shown(as_text(value.content), worth, answer, bool(value.done), value.simulated)
     return _Shown(as_text(value))
 
 
@@ -111,8 +112,12 @@ class Call:
                     reward=shown.reward,
                     answer=None if shown.answer is None else self._veiled(shown.answer),
                     done=shown.done,
+                    simulated=shown.simulated,
                 )
             )
+        simulated = failure.simulated if isinstance(failure, ToolError) else None
+        if isinstance(failure, TimedOut):
+            return replace(self.late(), simulated=simulated)
         if not isinstance(failure, ToolError):
             logger.debug("tool %r raised", self.tool.name, exc_info=failure)
         reason = (
@@ -124,6 +129,7 @@ class Call:
             ToolResult(
                 *(self.id, self.tool.name, cut.text, False, kind, outcome.seconds, cut.characters),
                 *(self.arguments, 1),
+                simulated=simulated,
             )
         )
 

@@ -71,9 +71,13 @@ class EpisodeState:
             "tool_calls": len(self.records),
             "invalid_calls": self.invalid_calls,
             **{f"calls/{kind}": count for kind, count in self.failures.items()},
+            **{f"simulated/{kind}": count for kind, count in self._simulated().items()},
             "repaired_calls": self.repaired_calls,
             "steps": self.steps,
         }
+
+    def _simulated(self) -> Counter[str]:
+        return Counter(record["simulated"] for record in self.records if record["simulated"] is not None)
 
     def copied(self) -> EpisodeState:
         """A copy that shares nothing that changes: the messages and records are final, all else is copied."""

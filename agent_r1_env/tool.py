@@ -30,12 +30,14 @@ class ToolOutput:
         reward: what this call is worth, besides what the tool's ``reward`` says.
         answer: the final answer; it ends the episode.
         done: the task is over, won or lost, without an answer; it ends the episode, too.
+        simulated: what about it is simulated, such as a kind of fault; for the records, never the model.
     """
 
     content: Any
     reward: float = 0.0
     answer: str | None = None
     done: bool = False
+    simulated: str | None = None
 
 
 @dataclass(frozen=True, eq=False)

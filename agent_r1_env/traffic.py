@@ -22,7 +22,7 @@ from agent_r1_env.toolbox import Traffic
 
 _KEPT = (
     *("content", "ok", "error", "seconds", "cut", "attempts", "queued", "cached", "reward", "answer"),
-    "done",
+    *("done", "simulated"),
 )
 _WAYS = ("record", "replay")
 

@@ -261,6 +261,13 @@ def test_an_environment_that_can_be_awaited_is() -> None:
     del gym.registry["RolloutTest/Awaited-v0"]
 
 
+def test_an_environment_is_awaited_through_wrappers_without_a_step_of_their_own() -> None:
+    gym.register("RolloutTest/Wrapped-v0", entry_point=lambda: gym.Wrapper(Awaited()))
+    (episode,) = play("RolloutTest/Wrapped-v0", requests(1), scripted("x"))
+    assert (episode.error, episode.reward) == (None, 3.0)
+    del gym.registry["RolloutTest/Wrapped-v0"]
+
+
 def test_a_wrapper_that_must_see_each_step_is_not_passed_by() -> None:
     gym.register("RolloutTest/Limited-v0", entry_point="agent_r1_env.testing:sum_env", max_episode_steps=2)
     (episode,) = play("RolloutTest/Limited-v0", requests(1), scripted("no answer"))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from agent_r1_env import limits
-from agent_r1_env.errors import RateLimited, ToolError, TransientError
+from agent_r1_env.errors import RateLimited, TimedOut, ToolError, TransientError
 from agent_r1_env.limits import Caching, Rate, Retries
 from agent_r1_env.messages import ToolCall, ToolResult
 from agent_r1_env.signature import Hidden
@@ -648,3 +648,42 @@ def test_a_forked_process_has_places_of_its_own(gate: threading.Event) -> None:
             child.kill()
             gate.set()
         assert len(busy.result(20)) == 10
+
+
+# -- what a tool says of its own failure
+
+
+def test_a_tool_can_say_that_its_time_is_up(run: Run) -> None:
+    def give_up() -> None:
+        raise TimedOut
+
+    def hang() -> None:
+        time.sleep(0.3)
+
+    options: dict[str, Any] = {"timeout": 0.05, "reward": {"timeout": -1.0}}
+    (said,) = run(Toolbox([made(give_up, **options)]), calls("t"))
+    (real,) = run(Toolbox([made(hang, **options)]), calls("t"))
+    assert said == real
+
+
+def test_no_time_out_is_tried_again(run: Run) -> None:
+    tried = []
+
+    def give_up() -> None:
+        tried.append(1)
+        raise TimedOut
+
+    (result,) = run(Toolbox([made(give_up, retries=Retries(3, wait=0.0))]), calls("t"))
+    assert (len(tried), result.attempts, result.error) == (1, 1, "timeout")
+
+
+def test_what_is_simulated_stands_in_the_result_alone(run: Run) -> None:
+    def fail() -> None:
+        failure = ToolError("out of order")
+        failure.simulated = "outage"
+        raise failure
+
+    (output,) = run(Toolbox([made(lambda: ToolOutput("as ever", simulated="nothing new"))]), calls("t"))
+    (failed,) = run(Toolbox([made(fail)]), calls("t"))
+    assert (output.content, output.simulated) == ("as ever", "nothing new")
+    assert (failed.content, failed.simulated) == ("error: out of order", "outage")
