@@ -23,7 +23,8 @@ from agent_r1_env.episode import Episode, read_episodes
 from agent_r1_env.errors import AgentR1Error, UnknownName
 from agent_r1_env.evaluate import choose, evaluate, find_policy, make, shard_of
 from agent_r1_env.runfolder import load
-from agent_r1_env.summary import interval, row_of, summarise
+from agent_r1_env.statistics import interval
+from agent_r1_env.summary import row_of, summarise
 from agent_r1_env.testing import ByteTokenizer, answer, call, scripted, sum_env, sums
 
 ENV = "Testing/Sums-v0"
@@ -347,28 +348,3 @@ def test_policies_on_real_questions(shared_data: Path, name: str, low: float, hi
     assert found.n == 200
     assert low <= found.metrics["exact_match"].mean <= high
     assert not found.synthetic
-
-
-@given(st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=50))
-def test_the_interval_of_shares_holds_the_mean_within_bounds(values: list[float]) -> None:
-    found = interval(values)
-    assert 0.0 <= found.low <= found.mean <= found.high <= 1.0
-    assert found.low < found.high
-
-
-@pytest.mark.parametrize(
-    ("successes", "n", "low", "high"),
-    [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (10, 10, 0.7225, 1.0), (97, 200, 0.4167, 0.5539)],
-)
-def test_the_interval_of_shares_is_wilsons(successes: int, n: int, low: float, high: float) -> None:
-    found = interval([1.0] * successes + [0.0] * (n - successes))
-    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-4)
-
-
-def test_the_interval_of_other_numbers_is_near_the_normal_one() -> None:
-    values = np.random.default_rng(1).normal(3.0, 2.0, 400).tolist()
-    found = interval(values)
-    half = 1.96 * np.std(values) / 20
-    assert (found.mean - found.low, found.high - found.mean) == pytest.approx((half, half), rel=0.1)
-    assert interval([0.25, 0.25]) == interval([0.25])
-    assert str(interval([1.0] * 200)) == "1.000  [0.981, 1.000]"
