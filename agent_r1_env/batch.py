@@ -5,13 +5,17 @@ Plain Python on plain data, so that it can be tested and reused without TRL.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, pstdev
 from typing import Any
 
-from .episode import Episode
+import numpy as np
+
+from .credit import CreditBatch
+from .episode import Episode, Step
 from .messages import INVALID_CALLS
 from .trajectory import Row, drift, sampled_ids
 
@@ -88,6 +92,9 @@ def facts(episode: Episode) -> dict[str, Any]:
     return {
         "group": episode.group,
         "reward": float(episode.reward),
+        "step_rewards": [float(step.reward) for step in episode.steps],
+        "outside": float(episode.truncation_reward),
+        "anchors": [_anchor(step) for step in episode.steps],
         "failed": episode.failed,
         "steps": len(episode.steps),
         "sampled": sum(bool(step.response_ids) for step in episode.steps),
@@ -98,6 +105,24 @@ def facts(episode: Episode) -> dict[str, Any]:
         "stop": episode.stop_reason or "none",
         "metrics": {name: float(value) for name, value in episode.metrics.items()},
     }
+
+
+def credit_batch(episodes: Sequence[Mapping[str, Any]]) -> CreditBatch:
+    """What credit is assigned from: the `facts` of the episodes of one batch."""
+    lengths = [len(episode["step_rewards"]) for episode in episodes]
+    return CreditBatch(
+        rewards_S=np.asarray([reward for e in episodes for reward in e["step_rewards"]], dtype=np.float64),
+        episode_S=np.repeat(np.arange(len(episodes)), lengths),
+        groups_N=[episode["group"] for episode in episodes],
+        outside_N=np.asarray([episode["outside"] for episode in episodes], dtype=np.float64),
+        anchors_S=[anchor for episode in episodes for anchor in episode["anchors"]],
+    )
+
+
+def _anchor(step: Step) -> str:
+    """What identifies the state of a step: its prompt, as short plain data."""
+    ids = np.asarray(step.prompt_ids, dtype=np.int64).tobytes() or (step.prompt or "").encode()
+    return hashlib.blake2b(ids, digest_size=8).hexdigest()
 
 
 def summary(episodes: Sequence[dict[str, Any]], rows: int) -> dict[str, float]:

@@ -19,7 +19,6 @@ from agent_r1_env.errors import EngineError, missing_extra, unknown_name
 
 try:
     import numpy as np
-    import numpy.typing as npt
     import torch
     from accelerate.utils import gather_object
     from datasets import Dataset
@@ -27,11 +26,12 @@ try:
 except ImportError as error:
     raise missing_extra(error.name or "trl", "train") from error
 
-from agent_r1_env import advantage as estimators
 from agent_r1_env import auto
+from agent_r1_env import credit as assignment
 from agent_r1_env.batch import (
     columns,
     count_drift,
+    credit_batch,
     even_out,
     facts,
     reward_spread,
@@ -79,7 +79,8 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
         env_kwargs: Mapping[str, Any] | None = None,
         train_dataset: Any = None,
         rollout: Play | None = None,
-        advantage: str = "grpo",
+        algorithm: str = "grpo",
+        credit: Mapping[str, Any] | None = None,
         loss_mask: bool = True,
         merge: bool = True,
         weight_by: str = "episode",
@@ -97,7 +98,8 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
             train_dataset: rows with ``prompt`` (for TRL's tables) and ``task`` (index or id, for the
                 environment's ``reset``). By default all tasks of the environment.
             rollout: plays the requested episodes in place of the built-in rollout, in their order.
-            advantage: name of an estimator in `agent_r1_env.advantage`.
+            algorithm: how credit is assigned: a name of `agent_r1_env.credit.ESTIMATORS`.
+            credit: its options, such as ``{"gamma": 0.95}``; ``scale`` of "grpo" is ``args.scale_rewards``.
             loss_mask: False is the ablation that trains on tool results as well.
             merge: False keeps each step as a row of its own: the same gradient for more work.
             weight_by: "episode" lets each episode weigh the same, however long it is. "token" leaves TRL's
@@ -111,12 +113,13 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
 
         Raises:
             ValueError: a setting that episodes cannot honour; the message says which.
-            UnknownName: no such estimator.
+            UnknownName: no such algorithm, or an option that it does not take.
         """
         for name in _OURS:
             if trl.pop(name, None) is not None:
                 raise ValueError(f"{name} cannot be used: tools, turns and rewards belong to the environment")
-        self._estimate = estimators.get(advantage)
+        self._algorithm, self._credit = algorithm, dict(credit or {})
+        assignment.get(algorithm, self._credit)  # a wrong name shows before the model is loaded
         if weight_by not in _WEIGHTS:
             raise unknown_name("weight", weight_by, _WEIGHTS)
         args = adapted(args if args is not None else GRPOConfig("agent-grpo"))
@@ -259,23 +262,26 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
         self._log_batch(known, sum(counts), drift=sum(wrong), rows_padded=size, rollout_seconds=seconds)
         return output
 
-    def _advantages(self, known: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.float64]:
-        """One an episode of all processes; 0 where the environment broke, which then moves no baseline."""
-        advantages = np.zeros(len(known))
+    def _advantages(self, known: Sequence[Mapping[str, Any]]) -> list[list[float]]:
+        """For each episode of all processes one a step; none where the environment broke, which then moves
+        no baseline."""
         sound = [number for number, episode in enumerate(known) if not episode["failed"]]
-        rewards, groups = ([known[number][key] for number in sound] for key in ("reward", "group"))
-        advantages[sound] = self._estimate(rewards, groups, scale=self.scale_rewards)
+        batch = credit_batch([known[number] for number in sound])
+        options = {"scale": self.scale_rewards} if self._algorithm == "grpo" else {}
+        flat = assignment.get(self._algorithm, {**options, **self._credit})(batch)
+        advantages: list[list[float]] = [[] for _ in known]
+        for step, number in enumerate(batch.episode_S):
+            advantages[sound[number]].append(float(flat[step]))
         return advantages
 
-    def _rows(self, episodes: Sequence[Episode], advantages: npt.NDArray[np.float64]) -> list[Row]:
+    def _rows(self, episodes: Sequence[Episode], advantages: Sequence[Sequence[float]]) -> list[Row]:
         """The rows of this process's episodes; one in which the environment broke has none."""
         first = self.accelerator.process_index * len(episodes)
         batch: list[Row] = []
         for index, episode in enumerate(episodes):
             if episode.failed:
                 continue
-            credit = [float(advantages[first + index])] * len(episode.steps)
-            batch += rows(episode, credit, index, self._merge, self._loss_mask)
+            batch += rows(episode, advantages[first + index], index, self._merge, self._loss_mask)
         return self._weighed(batch)
 
     def _weighed(self, batch: list[Row]) -> list[Row]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_r1_env import advantage
+from agent_r1_env import credit
 from agent_r1_env.catalog import Catalog
 from agent_r1_env.entry import Entry, entry_schema, read_entry
 from agent_r1_env.errors import RecipeError, UnknownName, hint
@@ -58,7 +58,8 @@ class Recipe:
     description: str = ""
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     eval: Evaluation = field(default_factory=Evaluation)
-    advantage: str = "grpo"
+    algorithm: str = "grpo"
+    credit: Mapping[str, Any] = field(default_factory=dict)
     loss_mask: bool = True
     merge: bool = True
     weight_by: str = "episode"
@@ -120,9 +121,10 @@ def load(recipe: str | Path, overrides: Mapping[str, Any] | None = None) -> Reci
     entry = read.changed(data)
     made = _made(entry, beside=data["model"] == read.data["model"])
     try:
-        advantage.get(made.advantage)
+        credit.get(made.algorithm, made.credit)
     except UnknownName as unknown:
-        raise entry.error(str(unknown), "advantage") from None
+        key = "credit" if made.algorithm in credit.ESTIMATORS else "algorithm"
+        raise entry.error(str(unknown), key) from None
     for name, instead in _OURS.items():
         if name in made.trl:
             raise made.error(f"{name} is not set under trl; use {instead}", "trl", name)

@@ -378,7 +378,7 @@ def test_an_error_of_the_rollout_is_raised(tmp_path: Path, model: str) -> None:
 
 def test_unknown_names_are_refused_with_the_nearest(tmp_path: Path, model: str) -> None:
     with pytest.raises(UnknownName, match="did you mean 'grpo'"):
-        trainer(tmp_path, model, MIXED, advantage="grop")
+        trainer(tmp_path, model, MIXED, algorithm="grop")
     with pytest.raises(ValueError, match="did you mean 'dapo'"):
         trainer(tmp_path, model, MIXED, args=config(tmp_path, loss_type="dap0"))
 

@@ -32,7 +32,7 @@ def write(folder: Path, text: str = TEXT) -> Path:
 
 def test_a_recipe_is_read_with_its_defaults(tmp_path: Path) -> None:
     plan = recipe.load(write(tmp_path))
-    assert (plan.name, plan.seed, plan.loss_mask, plan.advantage) == ("mine", 0, True, "grpo")
+    assert (plan.name, plan.seed, plan.loss_mask, plan.algorithm) == ("mine", 0, True, "grpo")
     assert plan.trl == {"max_steps": 3, "learning_rate": 1e-4}
 
 
@@ -72,8 +72,8 @@ def test_values_are_overridden_by_dotted_keys_and_by_names_of_trl(tmp_path: Path
         ("  episodes: 20", "  episode: 20", "mine.yaml:6:3: unknown key 'episode'; did you mean 'episodes'?"),
         (
             "trl:\n",
-            "advantage: grop\ntrl:\n",
-            "mine.yaml:8:12: no advantage estimator named 'grop'; did you mean",
+            "algorithm: grop\ntrl:\n",
+            "mine.yaml:8:12: no algorithm named 'grop'; did you mean",
         ),
         ("  max_steps: 3", "  output_dir: x", "mine.yaml:9:3: output_dir is not set under trl; use --output"),
         ("name: mine", "name: yours", "the name is 'yours', but the file is called mine.yaml"),
