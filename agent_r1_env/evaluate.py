@@ -18,7 +18,6 @@ from agent_r1_env.env import ToolEnv
 from agent_r1_env.episode import Episode, EpisodeFile
 from agent_r1_env.errors import AgentR1Error, unknown_name
 from agent_r1_env.methods import TOOL_CALL
-from agent_r1_env.official import means
 from agent_r1_env.players import derived_seed
 from agent_r1_env.runfolder import OFFICIAL, Key, RunFolder, write_json
 from agent_r1_env.scripted_play import Play, Policy, play
@@ -90,28 +89,24 @@ def evaluate(
     kwargs = {**(env_kwargs or {}), **({} if method == TOOL_CALL else {"method": method})}
     if engine is not None and hasattr(engine, "tokenizer"):
         kwargs = auto.resolve(kwargs, engine.tokenizer)
-    shown = name or (policy if isinstance(policy, str) else getattr(policy, "__name__", ""))
     asked = None if engine is None else sampling or _default_sampling(samples, seed)
     env = make(env_id, kwargs)
     try:
         act = find_policy(env, policy) if isinstance(policy, str) else policy
         plays = _plays(env.tasks, n, samples, shard, seed)
-        identity = {
-            "version": _version(),
+        about = {
             "env_id": env_id,
-            "env_kwargs": env_kwargs or {},
-            "data": env.tasks.origin,
+            "policy": name or (policy if isinstance(policy, str) else getattr(policy, "__name__", "")),
             "method": method,
-            "policy": shown,
-            "engine": None if engine is None else [type(engine).__name__, getattr(engine, "url", None)],
-            "sampling": None if asked is None else dataclasses.asdict(asked),
-            "n": n,
+            "data": env.tasks.origin,
             "samples": samples,
             "seed": seed,
-            "shard": f"{shard[0]}/{shard[1]}",
         }
-        facts = {"episodes": len(plays), "synthetic": env.tasks.synthetic}
-        folder = RunFolder(output, identity, facts) if output is not None else None
+        folder = None
+        if output is not None:
+            more = {"env_kwargs": env_kwargs or {}, "n": n, "shard": f"{shard[0]}/{shard[1]}"}
+            facts = {"episodes": len(plays), "synthetic": env.tasks.synthetic}
+            folder = RunFolder(output, {**about, **more, **_who(engine, asked)}, facts)
         record = _Recorder(len(plays), env.tasks, episodes, folder, progress)
         start = time.perf_counter()
         try:
@@ -125,13 +120,8 @@ def evaluate(
         found = list(record.episodes.values())
         return summarise(
             [row_of(episode) for episode in found],
-            env_id=env_id,
-            policy=shown,
-            method=method,
-            data=env.tasks.origin,
+            **cast(dict[str, Any], about),
             synthetic=env.tasks.synthetic,
-            samples=samples,
-            seed=seed,
             seconds=time.perf_counter() - start,
             official=_official(found, env.tasks, output),
         )
@@ -299,8 +289,10 @@ def _scored(episode: Episode, answers: Sequence[str]) -> Episode:
     return replace(episode, metrics={**scores, **episode.metrics})
 
 
-def _official(episodes: Sequence[Episode], tasks: TaskSet, output: str | Path | None) -> dict[str, float]:
-    """What the data set's own scorer says of the first sample; its file of predictions is written, too."""
+def _official(
+    episodes: Sequence[Episode], tasks: TaskSet, output: str | Path | None
+) -> dict[str, dict[str, float]]:
+    """What the data set's own scorer says of each first sample; its file of predictions is written, too."""
     dataset = predictions.dataset_of(tasks)
     first = [each for each in episodes if each.sample == 0 and each.error is None]
     if dataset is None or not first:
@@ -310,16 +302,19 @@ def _official(episodes: Sequence[Episode], tasks: TaskSet, output: str | Path | 
     if output is not None:
         predictions.write(Path(output), dataset, said)
         write_json(Path(output) / OFFICIAL, rows)
-    return means(rows)
+    return rows
+
+
+def _who(engine: Engine | TextEngine | None, sampling: Sampling | None) -> dict[str, Any]:
+    """What else tells one policy from another, and one version of this package from the next."""
+    from agent_r1_env import __version__  # here, for the package itself imports this one's neighbours
+
+    kind = None if engine is None else [type(engine).__name__, getattr(engine, "url", None)]
+    asked = None if sampling is None else dataclasses.asdict(sampling)
+    return {"engine": kind, "sampling": asked, "version": __version__}
 
 
 def _default_sampling(samples: int, seed: int) -> Sampling:
     from agent_r1_env.engines import Sampling
 
     return Sampling(temperature=0.0 if samples == 1 else 1.0, seed=seed)
-
-
-def _version() -> str:
-    from agent_r1_env import __version__  # the package itself imports this one's neighbours
-
-    return __version__

@@ -9,13 +9,13 @@ import fcntl
 import json
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from agent_r1_env.episode import Episode, EpisodeFile, read_episodes
 from agent_r1_env.errors import AgentR1Error, DataError
-from agent_r1_env.official import means
 from agent_r1_env.summary import Evaluation, row_of, summarise
 
 RUN, EPISODES, OFFICIAL = "run.json", "episodes.jsonl", "official.json"
@@ -117,14 +117,19 @@ def folders_in(path: str | Path) -> list[Path]:
 def load(*paths: str | Path) -> list[Evaluation]:
     """The evaluations of folders, each as ``evaluate`` returned it; shards of one run are put together.
 
-    A run that is not complete is loaded as far as it is, with a warning.
+    Of two folders with the same shard each belongs to a run of its own. A run that is not complete is loaded
+    as far as it is, with a warning.
 
     Raises:
         DataError: a folder holds none.
     """
-    runs: dict[str, list[Path]] = {}
+    runs: dict[tuple[str, int], list[Path]] = {}
+    seen = Counter[tuple[str, str]]()
     for folder in (folder for path in paths for folder in folders_in(path)):
-        runs.setdefault(json.dumps(_unsharded(read_run(folder)["identity"])), []).append(folder)
+        identity = read_run(folder)["identity"]
+        run, shard = json.dumps(_unsharded(identity)), identity["shard"]
+        runs.setdefault((run, seen[run, shard]), []).append(folder)
+        seen[run, shard] += 1
     return [_loaded(folders) for folders in runs.values()]
 
 
@@ -183,7 +188,7 @@ def _loaded(folders: Sequence[Path]) -> Evaluation:
         [row_of(episode) for episode in episodes.values()],
         **{name: identity[name] for name in ("env_id", "policy", "method", "data", "samples", "seed")},
         synthetic=runs[0]["synthetic"],
-        official=means(official),
+        official=official,
     )
 
 

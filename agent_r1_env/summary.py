@@ -14,6 +14,7 @@ from typing import Any
 
 from agent_r1_env.batch import facts
 from agent_r1_env.episode import Episode
+from agent_r1_env.official import Metrics, means
 from agent_r1_env.statistics import Interval, bootstrap, interval
 
 Row = Mapping[str, Any]
@@ -48,6 +49,7 @@ class Evaluation:
         stop_reasons: number of episodes by the reason why they ended.
         seconds: that this run took; those of an earlier run that it went on with are not in it.
         rows: one for each episode, failed ones too, by task and sample; see ``row_of``.
+        official_rows: what ``official`` has the means of, by the question's id in the data set.
     """
 
     env_id: str
@@ -75,13 +77,14 @@ class Evaluation:
     stop_reasons: Mapping[str, int]
     seconds: float
     rows: Sequence[Row] = field(default=(), repr=False)
+    official_rows: Mapping[str, Metrics] = field(default_factory=dict, repr=False)
 
     def to_dict(self, rows: bool = False) -> dict[str, Any]:
         """Plain data for JSON; a mean of nothing is None."""
-        kept = self if rows else replace(self, rows=())
+        kept = self if rows else replace(self, rows=(), official_rows={})
         data: dict[str, Any] = _null(asdict(kept))
         if not rows:
-            del data["rows"]
+            del data["rows"], data["official_rows"]
         return data
 
     def samples_of(self, metric: str) -> dict[str, list[float]]:
@@ -140,9 +143,9 @@ def summarise(
     samples: int = 1,
     seed: int = 0,
     seconds: float = 0.0,
-    official: Mapping[str, float] | None = None,
+    official: Mapping[str, Metrics] | None = None,
 ) -> Evaluation:
-    """Average rows. Means of nothing are NaN."""
+    """Average rows, and those of the data set's own scorer. Means of nothing are NaN."""
     in_order = sorted(rows, key=lambda row: (row["task"], row["sample"]))  # they ended in any order
     counted = [row for row in in_order if row["error"] is None]
     # A kind of failure is counted in the episodes where it occurred.
@@ -162,7 +165,7 @@ def summarise(
         reward=interval(per_task(counted, "reward")),
         metrics={name: _metric(name, per_task(counted, name)) for name in names},
         best={name: interval(per_task(counted, name, max)) for name in scores},
-        official=dict(official or {}),
+        official=means(official or {}),
         steps=bootstrap(per_task(counted, "steps")),
         tool_calls=bootstrap(per_task(counted, "calls")),
         prompt_tokens=bootstrap(per_task(counted, "prompt_tokens")),
@@ -174,6 +177,7 @@ def summarise(
         stop_reasons=dict(Counter(row["stop_reason"] for row in counted).most_common()),
         seconds=seconds,
         rows=in_order,
+        official_rows=official or {},
     )
 
 

@@ -289,6 +289,14 @@ def test_shards_are_loaded_as_one_run(tmp_path: Path) -> None:
     assert {**found.to_dict(), "seconds": 0} == {**whole.to_dict(), "seconds": 0}
 
 
+def test_equal_runs_in_two_folders_are_two_runs(tmp_path: Path) -> None:
+    for name in ("first", "again"):
+        evaluate(ENV, policy=guesses, output=tmp_path / name)
+    found, again = load(tmp_path / "first", tmp_path / "again")
+    assert found.n == again.n == 4
+    assert found.rows == again.rows
+
+
 async def test_it_runs_where_an_event_loop_runs_already() -> None:
     assert evaluate(ENV, engine=scripted(answer(1))).n == 4
 

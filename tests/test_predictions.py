@@ -120,6 +120,7 @@ def test_official_scores_of_real_questions_are_ours(
     said = official_files.read_predictions(dataset, written)
     official = score(dataset, official_files.read_golds(dataset, data), said)
     assert official == pytest.approx(found.official, abs=1e-12)
+    assert found.official_rows.keys() == {each.id for each in said}
     assert official[em] == pytest.approx(found.metrics["exact_match"].mean, abs=1e-12)
     assert official[f1] == pytest.approx(found.metrics["f1"].mean, abs=1e-12)
     assert json.loads((tmp_path / "official.json").read_text()).keys() == {each.id for each in said}
