@@ -245,6 +245,28 @@ def test_ids_are_told_apart_though_their_numbers_are_equal(
         tasks.index_of("zz")
 
 
+def test_rows_are_read_once_for_all_searches_of_ids(file: Path) -> None:
+    made = []
+    tasks = StreamedTaskSet(
+        JsonRows(file), lambda row: made.append(row.number) or task_of(row), name="T", origin="a test"
+    )
+    tasks.by_id("q7")
+    assert len(made) <= 55
+    made.clear()
+    tasks.index_of("q8")
+    assert made == [9]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts open files in /proc")
+def test_files_are_closed_with_the_rows(file: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    rows = [JsonRows(file) for _ in range(20)]
+    rows += [copy.deepcopy(each) for each in rows]
+    assert len(os.listdir("/proc/self/fd")) >= before + 40
+    del rows
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
 def test_a_file_that_was_changed_is_not_read_further(file: Path) -> None:
     tasks = streamed(file)
     with file.open("a") as stream:
