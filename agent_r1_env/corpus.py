@@ -26,7 +26,7 @@ def read_paragraphs(path: str | Path) -> Iterator[Paragraph]:
     A row is an object with ``title`` and ``text`` (or ``contents``), of which the title may be absent; or,
     as Search-R1 has it, with ``contents`` alone, whose first line is the title in quotes. Rows come as JSON
     lines or as a JSON list, gzipped or not, or as parquet. A file of questions gives the
-    paragraphs that they bring, see ``question_paragraphs``, each once.
+    paragraphs that they bring, in one of ``QUESTION_FORMS``, each once.
 
     Raises:
         DataError: the file is missing or wrong; names the file, row and key.
@@ -36,8 +36,9 @@ def read_paragraphs(path: str | Path) -> Iterator[Paragraph]:
     first = next(rows, None)
     if first is None:
         raise DataError("the file is empty", file=file)
-    if {"context", "paragraphs"} & set(first.data) and not {"text", "contents"} & set(first.data):
-        yield from _different(question_paragraphs(open_rows(file) if can_stream(file) else read_rows(file)))
+    form = next((key for key in QUESTION_FORMS if key in first.data), None)
+    if form is not None and not {"text", "contents"} & set(first.data):
+        yield from _different(QUESTION_FORMS[form](open_rows(file) if can_stream(file) else read_rows(file)))
         return
     yield _paragraph(first)
     yield from map(_paragraph, rows)
@@ -53,28 +54,20 @@ def _different(paragraphs: Iterable[Paragraph]) -> Iterator[Paragraph]:
             yield paragraph
 
 
-def question_paragraphs(rows: Iterable[Row]) -> Iterator[Paragraph]:
-    """The paragraphs that questions bring, as often as they bring them, in MuSiQue's form or HotpotQA's.
+def musique_paragraphs(rows: Iterable[Row]) -> Iterator[Paragraph]:
+    """The paragraphs that questions in MuSiQue's form bring, as often as they bring them.
 
     Raises:
         DataError: a row brings none, or in another form; names the file, row and key.
     """
-    rows = iter(rows)
-    first = next(rows, None)
-    if first is None:
-        return iter(())
-    of_form = _of_musique if "paragraphs" in first.data else _of_contexts
-    return of_form(chain([first], rows))
-
-
-def _of_musique(rows: Iterable[Row]) -> Iterator[Paragraph]:
     for row in rows:
         row.get("paragraphs")
         for title, text in row.records("paragraphs", title=str, paragraph_text=str):
             yield Paragraph(title, text)
 
 
-def _of_contexts(rows: Iterable[Row]) -> Iterator[Paragraph]:
+def context_paragraphs(rows: Iterable[Row]) -> Iterator[Paragraph]:
+    """The same for questions in HotpotQA's form."""
     contexts = ((title, _sentences(row, texts)) for row in rows for title, texts in _context(row))
     sample = list(islice(contexts, _SAMPLE))
     rest = [sentence for _, sentences in sample for sentence in sentences[1:]]
@@ -84,6 +77,10 @@ def _of_contexts(rows: Iterable[Row]) -> Iterator[Paragraph]:
     joint = "" if 2 * spaced > len(rest) else " "
     for title, sentences in chain(sample, contexts):
         yield Paragraph(title, joint.join(sentences).strip())
+
+
+QUESTION_FORMS = {"context": context_paragraphs, "paragraphs": musique_paragraphs}
+"""The key under which questions bring their paragraphs, and what reads them."""
 
 
 def digest(path: str | Path) -> str:

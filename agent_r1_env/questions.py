@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from agent_r1_env.corpus import question_paragraphs
+from agent_r1_env.corpus import context_paragraphs, musique_paragraphs
 from agent_r1_env.datafile import Row
 from agent_r1_env.official_files import read_aliases
 from agent_r1_env.sources import DataSet, Hub, Stamp, load, stamp
@@ -58,7 +58,7 @@ HOTPOTQA = DataSet(
     variable="AGENT_R1_HOTPOTQA",
     files={"train": ["hotpot_train_v1.1"], "validation": ["hotpot_dev_distractor_v1"]},
     task=_hotpotqa,
-    paragraphs=question_paragraphs,
+    paragraphs=context_paragraphs,
     hub=Hub("hotpotqa/hotpot_qa", "distractor"),
 )
 
@@ -117,7 +117,7 @@ TWO_WIKI = DataSet(
     variable="AGENT_R1_2WIKIMULTIHOPQA",
     files={"train": [], "validation": ["dev"]},
     task=partial(_two_wiki, aliases={}),
-    paragraphs=question_paragraphs,
+    paragraphs=context_paragraphs,
     hub=Hub("framolfese/2WikiMultihopQA"),
 )
 
@@ -173,7 +173,7 @@ MUSIQUE = DataSet(
         "validation": ["musique_ans_v1.0_dev", "musique_full_v1.0_dev"],
     },
     task=_musique,
-    paragraphs=question_paragraphs,
+    paragraphs=musique_paragraphs,
     hub=Hub("bdsaglam/musique", "answerable"),
 )
 

@@ -10,7 +10,7 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from agent_r1_env.corpus import question_paragraphs, read_paragraphs
+from agent_r1_env.corpus import QUESTION_FORMS, read_paragraphs
 from agent_r1_env.datafile import Row, read_rows
 from agent_r1_env.errors import DataError, missing_extra, unknown_name
 from agent_r1_env.forklock import ForkLock
@@ -241,7 +241,9 @@ def _task_set(
     elif data_set.paragraphs is not None:
         collect = partial(data_set.paragraphs, rows)
         described["corpus"] = collect if streaming else collect()
-        if streaming and file is not None and data_set.paragraphs is question_paragraphs:
+        if streaming:
+            next(iter(data_set.paragraphs([rows[0]])), None)  # a file of another form is told at once
+        if streaming and file is not None and data_set.paragraphs in QUESTION_FORMS.values():
             described["corpus_file"] = file  # read_paragraphs finds the same ones there
     if streaming:
         return StreamedTaskSet(rows, data_set.task, **described)

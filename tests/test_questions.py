@@ -301,6 +301,19 @@ def test_a_mistake_names_row_and_key(
     assert (caught.value.file, caught.value.row, caught.value.key) == (str(tmp_path / "rows.jsonl"), 1, key)
 
 
+@pytest.mark.parametrize("streaming", [False, True], ids=["held", "streamed"])
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [("hotpotqa", musique_row()), ("two_wiki", musique_row()), ("musique", two_wiki_row(id="x"))],
+)
+def test_a_file_of_another_data_set_is_refused(
+    tmp_path: Path, name: str, row: dict[str, Any], streaming: bool
+) -> None:
+    with pytest.raises(DataError, match="no '(context|paragraphs)'") as caught:
+        load(name, tmp_path, row, streaming=streaming)
+    assert caught.value.row == 1
+
+
 # -- the real files
 
 FILES = [
