@@ -11,7 +11,7 @@ import numpy as np
 from agent_r1_env import samples
 from agent_r1_env.env import ToolEnv
 from agent_r1_env.errors import ArgumentError
-from agent_r1_env.messages import FailureKind
+from agent_r1_env.messages import FailureKind, Reply
 from agent_r1_env.tool import Tool
 
 _JUNK = (
@@ -34,12 +34,17 @@ _JUNK = (
 )
 
 
-def replies(env: gym.Env[Any, Any], rng: np.random.Generator, count: int) -> Iterator[str]:
+def replies(env: gym.Env[Any, Any], rng: np.random.Generator, count: int) -> Iterator[Reply]:
     """``count`` replies: calls of the environment's tools, good and bad, and junk."""
     tool_env = env.unwrapped if isinstance(env.unwrapped, ToolEnv) else None
     for _ in range(count):
         made = _call(tool_env, rng) if tool_env is not None and rng.random() < 0.6 else None
-        yield made if made is not None else _JUNK[int(rng.integers(len(_JUNK)))]
+        yield sampled(made if made is not None else _JUNK[int(rng.integers(len(_JUNK)))])
+
+
+def sampled(text: str) -> Reply:
+    """A reply as a sampler hands it over: it knows how many tokens it drew."""
+    return Reply(text, tokens=len(text) + 1)
 
 
 def _call(env: ToolEnv, rng: np.random.Generator) -> str | None:
@@ -72,7 +77,7 @@ def good_calls(env: ToolEnv, rng: np.random.Generator) -> Iterator[str]:
     for tool in env.toolbox.tools.values():
         arguments = arguments_for(tool, rng)
         if arguments is not None:
-            yield env.format.render_call(tool.name, arguments)
+            yield sampled(env.format.render_call(tool.name, arguments))
 
 
 def mistakes(env: ToolEnv, rng: np.random.Generator) -> Iterator[tuple[FailureKind | None, str]]:

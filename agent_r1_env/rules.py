@@ -27,7 +27,7 @@ from agent_r1_env.errors import StateError
 from agent_r1_env.intake import LONGEST_REPLY
 from agent_r1_env.messages import FailureKind
 from agent_r1_env.prompt import printable
-from agent_r1_env.provoking import arguments_for, good_calls, mistakes, replies
+from agent_r1_env.provoking import arguments_for, good_calls, mistakes, replies, sampled
 from agent_r1_env.signature import SignatureFault, compare, signature_of
 from agent_r1_env.subject import Broken, NotApplicable, Subject
 from agent_r1_env.task import SyntheticDataWarning, TaskSet
@@ -114,7 +114,7 @@ def every_episode_ends_once(subject: Subject) -> None:
     env = subject.make()
     env.reset(seed=subject.seed)
     for _ in range(_PATIENCE):
-        if any(_step(env, "")[2:4]):
+        if any(_step(env, sampled(""))[2:4]):
             break
     else:
         raise Broken(f"{_PATIENCE} empty replies do not end an episode; set max_steps")
@@ -137,7 +137,7 @@ def vectors_show_what_single_environments_show(subject: Subject) -> None:
     _same(seen[1], alone.reset(seed=subject.seed)[0], "the first observation in a vector")
     for reply in replies(alone, subject.rng(), 6):
         observation, reward, terminated, truncated, _ = alone.step(reply)
-        many: Any = vector.step(("", reply))
+        many: Any = vector.step((sampled(""), reply))
         _same((many[0][1], float(many[1][1])), (observation, float(reward)), "a step in a vector")
         if terminated or truncated:
             break
@@ -196,7 +196,7 @@ def mistakes_in_calls_are_told(subject: Subject) -> None:
         env.reset(seed=subject.seed)
         if env.budget.calls == 0 or env.max_steps < 2:
             raise NotApplicable("there is no room for a call and a step after it")
-        _, _, terminated, truncated, info = env.step(reply)
+        _, _, terminated, truncated, info = env.step(sampled(reply))
         kinds = [record["error"] for record in info["calls"]]
         if kind is not None and kind not in kinds:
             raise Broken(f"{reply[:100]!r} is a call of the kind {kind}, but was taken for {kinds or 'none'}")
@@ -231,7 +231,7 @@ def tools_that_hang_are_given_up(subject: Subject) -> None:
     )
     env.replace_tools([slow if each is tool else each for each in tools])
     env.reset(seed=subject.seed)
-    *_, info = env.step(env.format.render_call(tool.name, arguments))
+    *_, info = env.step(sampled(env.format.render_call(tool.name, arguments)))
     kinds = [record["error"] for record in info["calls"]]
     if kinds != [FailureKind.TIMEOUT]:
         raise Broken(f"a call of {tool.name} that hangs gave {kinds}, not a time-out")

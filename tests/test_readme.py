@@ -22,7 +22,7 @@ import pytest
 from _pytest.mark import ParameterSet
 from conftest import ROOT
 
-PAGES = ("README.md", "CONTRIBUTING.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/environments.md")
 FENCE = re.compile(
     r"(?:<!-- run (?P<how>by|in) (?P<where>.+?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
