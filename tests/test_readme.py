@@ -1,4 +1,4 @@
-"""README.md and CONTRIBUTING.md do what they say: their blocks are run, or name the test that runs them.
+"""README.md, CONTRIBUTING.md and the pages in docs/ do what they say: their blocks are run, or name the test that runs them.
 
 A block's first line may name a file (``# my_tools/tools/weather.yaml``): the block is written there. Above a
 block that is slow or needs the clone, a comment tells how it is checked:
@@ -22,7 +22,15 @@ import pytest
 from _pytest.mark import ParameterSet
 from conftest import ROOT
 
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/environments.md")
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
+)
+    "README.md",
+    "CONTRIBUTING.md",
+    *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
+)
 FENCE = re.compile(
     r"(?:<!-- run (?P<how>by|in) (?P<where>.+?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
