@@ -27,10 +27,6 @@ PAGES = (
     "CONTRIBUTING.md",
     *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
 )
-    "README.md",
-    "CONTRIBUTING.md",
-    *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
-)
 FENCE = re.compile(
     r"(?:<!-- run (?P<how>by|in) (?P<where>.+?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
