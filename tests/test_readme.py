@@ -1,4 +1,4 @@
-"""README.md, CONTRIBUTING.md and the pages in docs/ do what they say: their blocks are run, or name the test that runs them.
+"""README.md, CONTRIBUTING.md and docs/ do what they say: their blocks are run, or name the test that does it.
 
 A block's first line may name a file (``# my_tools/tools/weather.yaml``): the block is written there. Above a
 block that is slow or needs the clone, a comment tells how it is checked:
