@@ -9,6 +9,8 @@ from typing import Any, cast
 
 from agent_r1_env import context as contexts
 from agent_r1_env import formats, methods
+from agent_r1_env import perturb as perturbing
+from agent_r1_env.around import Perturbation
 from agent_r1_env.catalog import Catalog, load_tool, load_tools
 from agent_r1_env.entry import Entry
 from agent_r1_env.env import ToolEnv
@@ -49,6 +51,7 @@ def make_env(
     method: str = methods.TOOL_CALL,
     tools: Sequence[str] | None = None,
     tool_config: Mapping[str, Mapping[str, Any]] | None = None,
+    perturb: Any = None,
     **options: Any,
 ) -> ToolEnv:
     """Make the environment that a catalogue entry declares.
@@ -59,6 +62,8 @@ def make_env(
         method: how its questions are put, see `agent_r1_env.methods`.
         tools: names of tools in place of those that the entry lists.
         tool_config: by tool, values in place of those under ``config`` in the entry and the tool's file.
+        perturb: simulated trouble with the tools that the model calls, see `agent_r1_env.perturb`, in place
+            of what the entry says; an empty list: none.
         options: arguments of ``ToolEnv`` in place of what the entry says; all others go to the function
             that loads the tasks, such as ``split``, ``data``, ``corpus`` and ``source``.
 
@@ -83,6 +88,9 @@ def make_env(
     settings["metrics"] = [_term_name(name) for name in settings["metrics"]]
     tasks = _load_tasks(env, options)
     load_tools = partial(_load_tools, catalog, env, tasks, tool_config or {})
+    trouble = _perturbations(env) if perturb is None else perturbing.resolve(perturb)
+    if trouble and method == methods.TOOL_CALL:
+        load_tools = partial(_perturbed, env if perturb is None else None, load_tools, trouble, tasks)
     system = chosen.get("system")
     settings = methods.settings_for(method, settings, tasks, load_tools, name=env.name, system=system)
     return ToolEnv(tasks, **settings)
@@ -130,6 +138,7 @@ def check_env_entry(env: Entry) -> None:
     except (UnknownName, ValueError, TypeError) as fault:
         raise env.error(str(fault), "format") from None
     _context(env, env.data["context"])
+    _perturbations(env)
     _respond(env)
     weights, metrics = env.data["reward"], env.data["metrics"]
     own = _own_terms(env, [*weights, *metrics])
@@ -151,6 +160,29 @@ def _context(env: Entry, given: Any) -> contexts.ContextPolicy:
         raise env.error(str(fault), "context") from fault.__cause__
     except (UnknownName, ValueError, TypeError) as fault:
         raise env.error(str(fault), "context") from None
+
+
+def _perturbations(env: Entry) -> list[Perturbation]:
+    found: list[Perturbation] = []
+    given = env.data["perturb"]
+    for place, each in enumerate(given if isinstance(given, list) else [given]):
+        try:
+            found += perturbing.resolve(each)
+        except (UnknownName, ValueError, TypeError) as fault:
+            raise env.error(str(fault), "perturb", *[place] * isinstance(given, list)) from None
+    return found
+
+
+def _perturbed(
+    env: Entry | None, load: Callable[[], Sequence[Tool]], trouble: Sequence[Perturbation], tasks: TaskSet
+) -> list[Tool]:
+    """The tools after all perturbations; ``env`` is the file to blame where they don't fit, if it is one."""
+    tools = load()
+    try:
+        return perturbing.perturbed(tools, trouble, tasks)
+    except (UnknownName, ValueError) as fault:
+        _close(tools)
+        raise fault if env is None else env.error(str(fault), "perturb") from None
 
 
 def _respond(env: Entry) -> Callable[..., Any] | None:
@@ -212,7 +244,7 @@ def _load_tasks(env: Entry, options: Mapping[str, Any]) -> TaskSet:
                 raise unknown_name(
                     "option",
                     name,
-                    {*taken, *_OPTIONS, "method", "tools", "tool_config"} - set(config),
+                    {*taken, *_OPTIONS, "method", "tools", "tool_config", "perturb"} - set(config),
                     env.name,
                 )
     tasks = load(**{**config, **options})
@@ -236,11 +268,15 @@ def _load_tools(
             config = {**own.get(entry.name, {}), **tool_config.get(entry.name, {})}
             tools += load_tools(entry, tasks, {"config": config})
     except AgentR1Error:
-        for tool in tools:
-            if tool.close is not None:
-                tool.close()
+        _close(tools)
         raise
     return tools
+
+
+def _close(tools: Iterable[Tool]) -> None:
+    for tool in tools:
+        if tool.close is not None:
+            tool.close()
 
 
 def _own_terms(env: Entry, names: Iterable[str]) -> dict[str, Callable[..., Any]]:

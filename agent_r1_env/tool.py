@@ -77,6 +77,7 @@ class Tool:
         accepts: what calls are checked with in place of ``parameters``, where these are somebody else's and
             unsound; what the model reads stays as it is.
         veiled: texts that no result shows, such as keys of a service; ``secrets`` are among them anyway.
+        paraphrases: other words for ``description`` and the descriptions of parameters, see `paraphrase`.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Tool:
     owner: str | None = None
     accepts: dict[str, Any] | None = None
     veiled: tuple[str, ...] = field(default=(), repr=False)
+    paraphrases: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or NAME.fullmatch(self.name) is None:

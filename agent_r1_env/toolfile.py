@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_r1_env.entry import Entry
-from agent_r1_env.errors import CatalogError, unknown_name
+from agent_r1_env.errors import CatalogError, hint, unknown_name
 from agent_r1_env.parameters import check_parameters, unknown_keywords
 from agent_r1_env.schematree import SchemaFault
 from agent_r1_env.signature import (
@@ -104,12 +104,15 @@ def check_tool(entry: Entry) -> None:
     if "mcp" in entry.data:
         limits_of(entry)
         importlib.import_module("agent_r1_env.mcp_tool").check(entry)
+        if "paraphrases" in entry.file.data:
+            raise entry.error("key 'paraphrases' is for one tool, not for mcp", "paraphrases", of_key=True)
     elif backend := _backend(entry):
         limits_of(entry)
-        _declared(entry)
+        _paraphrases(entry, _declared(entry)[1])
         backend.check(entry)
     else:
         plan = _plan(entry)
+        _paraphrases(entry, plan.parameters)
         limits = _limits(entry, plan, ())
         if limits["cache"] is not None and plan.ready["hidden"]:
             name = plan.ready["hidden"][0]
@@ -177,6 +180,7 @@ def _load(entry: Entry, tasks: Any, overrides: Mapping[str, Any]) -> Tool:
             version=str(entry.get("version")),
             owner=owner,
             veiled=tuple(filled_secrets(entry).values()),
+            paraphrases=_paraphrases(entry, parameters),
         )
     except ValueError as fault:
         raise entry.error(str(fault)) from None
@@ -208,6 +212,16 @@ def _declared(entry: Entry) -> tuple[str, dict[str, Any]]:
         raise entry.error("key 'parameters' is missing; it says what a call takes, as JSON Schema")
     _check_parameters(entry, parameters)
     return text, parameters
+
+
+def _paraphrases(entry: Entry, parameters: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    known = parameters.get("properties", {})
+    for place, wording in enumerate(entry.data["paraphrases"]):
+        for name in wording.get("parameters", {}):
+            if name not in known:
+                reason = f"tool {entry.name!r} has no parameter {name!r}{hint(name, known)}"
+                raise entry.error(reason, "paraphrases", place, "parameters", name, of_key=True)
+    return tuple(entry.data["paraphrases"])
 
 
 def _plan(entry: Entry) -> _Plan:
