@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .advantage import Floats
 from .credit import CreditBatch
 from .episode import Episode, Step
 from .messages import INVALID_CALLS
@@ -108,15 +109,25 @@ def facts(episode: Episode) -> dict[str, Any]:
 
 
 def credit_batch(episodes: Sequence[Mapping[str, Any]]) -> CreditBatch:
-    """What credit is assigned from: the `facts` of the episodes of one batch."""
+    """What credit is assigned from: the `facts` of the episodes of one batch.
+
+    A critic adds to them ``values``, one a step, and ``after``, of what follows a truncated episode.
+    """
+    judged = all("values" in episode for episode in episodes)
     lengths = [len(episode["step_rewards"]) for episode in episodes]
     return CreditBatch(
-        rewards_S=np.asarray([reward for e in episodes for reward in e["step_rewards"]], dtype=np.float64),
+        rewards_S=_floats(reward for e in episodes for reward in e["step_rewards"]),
         episode_S=np.repeat(np.arange(len(episodes)), lengths),
         groups_N=[episode["group"] for episode in episodes],
-        outside_N=np.asarray([episode["outside"] for episode in episodes], dtype=np.float64),
+        outside_N=_floats(episode["outside"] for episode in episodes),
+        values_S=_floats(value for e in episodes for value in e["values"]) if judged else None,
+        after_N=_floats(e["after"] for e in episodes) if judged else None,
         anchors_S=[anchor for episode in episodes for anchor in episode["anchors"]],
     )
+
+
+def _floats(numbers: Iterable[float]) -> Floats:
+    return np.fromiter(numbers, dtype=np.float64)
 
 
 def _anchor(step: Step) -> str:

@@ -32,6 +32,8 @@ class Step:
         calls: Name, success, error and seconds of each tool call of the reply.
         generate_seconds: From asking for the reply to having it, waiting in the engine's queue included.
         tool_seconds: Time in the environment's step.
+        kept: How many messages of the prompt of the step before this prompt begins with.
+        messages: The messages of the prompt behind those; none where the environment tells no messages.
     """
 
     prompt_ids: Sequence[int]
@@ -47,6 +49,8 @@ class Step:
     calls: Sequence[Mapping[str, Any]] = ()
     generate_seconds: float = 0.0
     tool_seconds: float = 0.0
+    kept: int = 0
+    messages: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
         if len(self.response_ids) != len(self.logprobs):
@@ -61,6 +65,8 @@ class Episode:
     Attributes:
         group: Episodes of one group are compared with each other (several tries at one task).
         sample: Which of several tries at one task it is, from 0; only evaluation counts them.
+        next_prompt_ids: The prompt that would have come next where the episode was truncated, for a critic
+            that tells what it was worth; empty elsewhere, and where no ids are known.
         steps: Empty when the first prompt already overflowed or ``reset`` failed.
         stop_reason: Why it ended: "answer", "max_steps", "length", "prompt_overflow", "error", ...
         truncation_reward: Reward paid when the rollout itself ended the episode, so outside any step.
@@ -68,6 +74,7 @@ class Episode:
         policy_version: Which weights sampled it; None when nobody counts them.
         temperature: At which the log-probs of the steps were taken.
         error: Type and text of the exception that ended it; None for an episode that ran as it should.
+        tools: Schemas of the tools that the policy was shown.
     """
 
     env_id: str
@@ -85,6 +92,8 @@ class Episode:
     temperature: float | None = None
     error: str | None = None
     sample: int = 0
+    tools: Sequence[Mapping[str, Any]] = ()
+    next_prompt_ids: Sequence[int] = ()
 
     @property
     def reward(self) -> float:
@@ -100,6 +109,8 @@ class Episode:
         """Plain data for JSON, the summed ``reward`` included; ``ids=False`` leaves out ids and log-probs."""
         data: dict[str, Any] = _plain(dataclasses.asdict(self))
         data["reward"] = _plain(self.reward)
+        if not ids or not data["next_prompt_ids"]:
+            del data["next_prompt_ids"]
         if not ids:
             for step in data["steps"]:
                 for key in ("prompt_ids", "response_ids", "logprobs"):

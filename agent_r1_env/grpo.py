@@ -245,7 +245,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
         if training:
             self._write_down(episodes)
         groups = [request.group for request in self._requests(inputs, training)]
-        known = gather_object([facts(e) | {"group": g} for e, g in zip(episodes, groups, strict=True)])
+        known = gather_object([f | {"group": g} for f, g in zip(self._facts(episodes), groups, strict=True)])
         batch = self._rows(episodes, self._advantages(known))
         counts = gather_object([len(batch)])
         size = self._padded(max(counts), training)
@@ -261,6 +261,10 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
         wrong = gather_object([self._drift(output, batch, episodes)])
         self._log_batch(known, sum(counts), drift=sum(wrong), rows_padded=size, rollout_seconds=seconds)
         return output
+
+    def _facts(self, episodes: Sequence[Episode]) -> list[dict[str, Any]]:
+        """What all processes are to know of this process's episodes: plain data."""
+        return [facts(episode) for episode in episodes]
 
     def _advantages(self, known: Sequence[Mapping[str, Any]]) -> list[list[float]]:
         """For each episode of all processes one a step; none where the environment broke, which then moves

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, TypeVar
@@ -52,6 +52,7 @@ class _Record:
     terminated: bool = False
     truncated: bool = False
     truncation_reward: float = 0.0
+    next_prompt_ids: Sequence[int] = ()
 
     def stop_reason(self) -> str | None:
         said = self.info.get("stop_reason")
@@ -94,6 +95,7 @@ async def play(env: HostedEnv, request: EpisodeRequest, player: Player, salt: st
         truncation_reward=record.truncation_reward,
         temperature=player.sampling.temperature,
         error=error,
+        next_prompt_ids=record.next_prompt_ids,
     )
 
 
@@ -102,16 +104,20 @@ async def _turns(env: HostedEnv, request: EpisodeRequest, player: Player, record
     observation, record.info = await _guarded(env.reset(request.seed, options))
     task_id = record.info.get("task_id", request.task)
     record.task_id = None if task_id is None else str(task_id)
+    record.tools = record.info.get("tools") or ()
     while not (record.terminated or record.truncated):
         start = time.perf_counter()
         try:
             sampled = await player.answer(observation, record.info, f"{salt}/{len(record.steps)}")
         except PromptTooLong:
             record.truncated = True
+            record.next_prompt_ids = player.prompt_ids(observation, record.info)
             record.truncation_reward, record.info = await _guarded(env.truncate("prompt_overflow"))
             return
         seconds = time.perf_counter() - start
         observation = await _turn(env, record, str(observation), sampled, seconds)
+    if record.truncated and not record.terminated:
+        record.next_prompt_ids = player.prompt_ids(observation, record.info)
 
 
 async def _turn(
@@ -119,6 +125,9 @@ async def _turn(
 ) -> Any:
     """Hand one reply to the environment, note what it made of it, and return what it shows next."""
     reply = Reply(sampled.text, sampled.finish_reason, sampled.tokens)
+    messages = record.info.get("messages") or ()
+    kept = _in_common(record.shown, messages)
+    record.shown = messages
     start = time.perf_counter()
     observation, reward, terminated, truncated, info = await _guarded(env.step(reply))
     record.info, record.terminated, record.truncated = info, bool(terminated), bool(truncated)
@@ -136,9 +145,17 @@ async def _turn(
         calls=tuple(info.get("calls", ())),
         generate_seconds=generate_seconds,
         tool_seconds=time.perf_counter() - start,
+        kept=kept,
+        messages=tuple(messages[kept:]),
     )
     record.steps.append(step)
     return observation
+
+
+def _in_common(before: Sequence[Any], after: Sequence[Any]) -> int:
+    """How many messages both begin with."""
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(before), len(after)))
 
 
 async def _guarded(act: Awaitable[_T]) -> _T:

@@ -45,6 +45,9 @@ class Player(Protocol):
     def sampling(self) -> Sampling:
         """How replies are sampled."""
 
+    def prompt_ids(self, observation: Any, info: Mapping[str, Any]) -> Sequence[int]:
+        """The ids that ``answer`` would show the policy; empty where no ids are known."""
+
     async def answer(self, observation: Any, info: Mapping[str, Any], salt: str) -> Sampled:
         """Sample one reply to what ``reset`` or ``step`` returned.
 
@@ -65,13 +68,17 @@ class TokenPlayer:
     sampling: Sampling
     max_prompt_tokens: int | None = None
 
+    def prompt_ids(self, observation: Any, info: Mapping[str, Any]) -> Sequence[int]:
+        """The whole prompt by the template."""
+        return self.template.encode(observation, info)
+
     async def answer(self, observation: Any, info: Mapping[str, Any], salt: str) -> Sampled:
         """Sample one reply.
 
         Raises:
             PromptTooLong: the prompt is longer than allowed, or leaves the engine no room.
         """
-        prompt_ids = self.template.encode(observation, info)
+        prompt_ids = self.prompt_ids(observation, info)
         if self.max_prompt_tokens is not None and len(prompt_ids) > self.max_prompt_tokens:
             raise PromptTooLong(
                 f"{len(prompt_ids)} prompt tokens are more than the {self.max_prompt_tokens} allowed"
@@ -105,6 +112,10 @@ class ChatPlayer:
     engine: TextEngine
     format: Format
     sampling: Sampling
+
+    def prompt_ids(self, observation: Any, info: Mapping[str, Any]) -> Sequence[int]:
+        """Nothing: the server does not show them."""
+        return ()
 
     async def answer(self, observation: Any, info: Mapping[str, Any], salt: str) -> Sampled:
         """Sample one reply.

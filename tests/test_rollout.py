@@ -207,6 +207,18 @@ def test_a_prompt_that_is_too_long_ends_the_episode_and_loses_nothing(steps: int
     del gym.registry["RolloutTest/Paid-v0"]
 
 
+def test_a_truncated_episode_keeps_the_prompt_that_would_have_come_next() -> None:
+    (cut,) = play(SUM, requests(1), scripted(call("add", a=1, b=1)))
+    last = cut.steps[-1]
+    held = [*last.prompt_ids, *last.response_ids]
+    assert (cut.stop_reason, list(cut.next_prompt_ids[: len(held)])) == ("max_steps", held)
+    assert ByteTokenizer().decode(cut.next_prompt_ids).endswith("<|im_start|>assistant\n")
+    (crowded,) = play(SUM, requests(1), scripted(call("add", a=1, b=1)), max_prompt_tokens=10)
+    assert (crowded.steps, list(crowded.next_prompt_ids)) == ((), list(cut.steps[0].prompt_ids))
+    (answered,) = play(SUM, requests(1), scripted(answer(1)))
+    assert answered.next_prompt_ids == ()
+
+
 def paid_env() -> gym.Env[str, str]:
     return sum_env(rewards={"consolation": 1.0}, terms={"consolation": lambda outcome: 0.25})
 
