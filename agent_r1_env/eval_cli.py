@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent_r1_env import eval_results
 from agent_r1_env.command import add_data, blaming, count, not_negative, own_stdout, settings
 from agent_r1_env.errors import AgentR1Error, EngineError, look_up
 from agent_r1_env.eval_screen import progress_of, report
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from agent_r1_env.summary import Evaluation
 
 _MODEL_TASKS = 200
-_FURTHER = ("merge",)
+_FURTHER = ("compare", "merge", "table")
 
 
 def add_parsers(commands: Any, own: argparse.ArgumentParser) -> None:
@@ -32,7 +33,8 @@ def add_parsers(commands: Any, own: argparse.ArgumentParser) -> None:
         "eval",
         parents=[own],
         help="score a policy or a model on environments",
-        epilog="agent-r1 eval merge FOLDER ... --output FOLDER puts the shards of one run together",
+        epilog="Of finished runs: agent-r1 eval table shows them side by side, agent-r1 eval compare tests "
+        "whether two differ, agent-r1 eval merge puts the shards of one together; each has a --help.",
     )
     _add_eval(parser)
     merge = commands.add_parser("eval merge", prog="agent-r1 eval merge")
@@ -40,6 +42,7 @@ def add_parsers(commands: Any, own: argparse.ArgumentParser) -> None:
     merge.add_argument("--output", metavar="FOLDER", required=True, help="for the whole run")
     merge.add_argument("--json", action="store_true", help="print JSON alone")
     merge.set_defaults(run=_merge, register=None)
+    eval_results.add_parsers(commands)
 
 
 def joined(arguments: Sequence[str]) -> list[str]:
@@ -95,13 +98,14 @@ def _add_eval(parser: argparse.ArgumentParser) -> None:
     add("--output", metavar="FOLDER", help="for all results; the same command again goes on where it stopped")
     add("--shard", type=_shard, default=(1, 1), metavar="I/K", help="run the I-th of K parts of the tasks")
     add("--episodes", metavar="FILE", help="append every episode, with token ids, to this JSON-lines file")
-    add("--json", action="store_true", help="print JSON alone")
+    eval_results.add_format(where, "all that an evaluation says")
     parser.set_defaults(run=_eval, usage=parser.error)
 
 
 def _eval(options: argparse.Namespace) -> int:
     if (options.policy is None) == (options.model is None and options.url is None):
         options.usage("give one of --policy, --model and --url (--url may go with --model)")
+    form = eval_results.chosen_format(options)
     methods = _methods(options.method)
     if len(options.env) > 1 and (options.data or options.corpus):
         raise AgentR1Error("--data and --corpus belong to one environment; run a command for each")
@@ -119,15 +123,25 @@ def _eval(options: argparse.Namespace) -> int:
         finally:
             if engine is not None:
                 engine.close()
-    data = [each.to_dict() for each in found]
-    if options.json:
-        print(json.dumps(data if len(data) > 1 else data[0], indent=2))
-    else:
-        print("\n\n".join(map(report, found)))
+    eval_results.deliver(_shown(found, form), options.out)
+    if form == "text":
         for kind, path in (("episodes", options.episodes), ("results", options.output)):
             if path is not None:
                 print(f"{kind}: {path}")
     return 1 if any(each.failed for each in found) else 0
+
+
+def _shown(found: Sequence[Evaluation], form: str) -> str:
+    """What is printed of evaluations: a report of each, and a table if there are several."""
+    from agent_r1_env import tableformats
+
+    if form == "json":
+        data = [each.to_dict() for each in found]
+        return json.dumps(data if len(data) > 1 else data[0], indent=2)
+    reports = [report(each) for each in found] if form == "text" else []
+    if form != "text" or len(found) > 1:
+        reports.append(tableformats.write(found, form))
+    return "\n\n".join(reports)
 
 
 def _merge(options: argparse.Namespace) -> int:

@@ -82,7 +82,7 @@ class Evaluation:
     def to_dict(self, rows: bool = False) -> dict[str, Any]:
         """Plain data for JSON; a mean of nothing is None."""
         kept = self if rows else replace(self, rows=(), official_rows={})
-        data: dict[str, Any] = _null(asdict(kept))
+        data: dict[str, Any] = without_nan(asdict(kept))
         if not rows:
             del data["rows"], data["official_rows"]
         return data
@@ -213,9 +213,10 @@ def _share(rows: Sequence[Row], part: str, whole: str) -> float:
     return float(sum(row[part] for row in rows) / max(1, sum(row[whole] for row in rows)))
 
 
-def _null(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
+    """Plain data with None in place of every NaN."""
     if isinstance(value, dict):
-        return {key: _null(item) for key, item in value.items()}
+        return {key: without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_null(item) for item in value]
+        return [without_nan(item) for item in value]
     return None if isinstance(value, float) and math.isnan(value) else value
