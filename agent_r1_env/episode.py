@@ -128,7 +128,8 @@ class Episode:
         steps = tuple(_step(step) for step in data.get("steps", ()))
         for name in ("env_id", "task_id", "seed", "group"):
             data[name]
-        return cls(steps=steps, **{k: v for k, v in data.items() if k in known})
+        given = {k: v for k, v in data.items() if k in known} | {"tools": tuple(data.get("tools", ()))}
+        return cls(steps=steps, **given)
 
 
 def _step(data: Mapping[str, Any]) -> Step:

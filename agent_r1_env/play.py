@@ -53,6 +53,8 @@ class _Record:
     truncated: bool = False
     truncation_reward: float = 0.0
     next_prompt_ids: Sequence[int] = ()
+    tools: Sequence[Mapping[str, Any]] = ()
+    shown: Sequence[Mapping[str, Any]] = ()
 
     def stop_reason(self) -> str | None:
         said = self.info.get("stop_reason")
@@ -95,6 +97,7 @@ async def play(env: HostedEnv, request: EpisodeRequest, player: Player, salt: st
         truncation_reward=record.truncation_reward,
         temperature=player.sampling.temperature,
         error=error,
+        tools=tuple(record.tools),
         next_prompt_ids=record.next_prompt_ids,
     )
 
