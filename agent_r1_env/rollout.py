@@ -12,9 +12,10 @@ import warnings
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from agent_r1_env import auto, formats
+from agent_r1_env.concatenation import Concatenated, Growing
 from agent_r1_env.engines import Engine, Sampling, TextEngine
 from agent_r1_env.episode import Episode
 from agent_r1_env.errors import FormatWarning
@@ -22,6 +23,7 @@ from agent_r1_env.foreign import ForeignCalls
 from agent_r1_env.hosted import HostedEnv, close_all, close_all_async
 from agent_r1_env.play import EpisodeRequest, play
 from agent_r1_env.players import ChatPlayer, Player, TokenPlayer
+from agent_r1_env.representation import check
 from agent_r1_env.template import Template, template_for
 
 __all__ = ["EpisodeRequest", "Rollout"]
@@ -50,6 +52,7 @@ class Rollout:
         concurrency: int = 64,
         max_prompt_tokens: int | None = None,
         on_episode: Callable[[Episode], Any] | None = None,
+        representation: str = "steps",
     ) -> None:
         """Set up a rollout; nothing is made yet.
 
@@ -65,6 +68,11 @@ class Rollout:
             max_prompt_tokens: A longer prompt ends its episode with "prompt_overflow", as does one that
                 leaves the engine no room.
             on_episode: Called with each episode when it ends, in order of completion, on the event loop.
+            representation: "tokens" builds each prompt of the ids of the one before, see `representation`;
+                how often that was not possible is in the metrics of the episode.
+
+        Raises:
+            UnknownName: no such representation.
         """
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, got {concurrency}")
@@ -79,6 +87,7 @@ class Rollout:
         self.concurrency = concurrency
         self.max_prompt_tokens = max_prompt_tokens
         self.on_episode = on_episode
+        self.representation = check(representation)
         self._idle: list[HostedEnv] = []
         self._foreign: ForeignCalls | None = None
         self._warned = False
@@ -125,8 +134,13 @@ class Rollout:
             for place, request in batch.requests:
                 env = env or await self._environment(batch.making)
                 salt = request.salt or f"{batch.policy_version}/{place}"
-                episode = await play(env, request, self._player(env), salt)
-                episode = replace(episode, policy_version=batch.policy_version)
+                player = self._player(env)
+                episode = await play(env, request, player, salt)
+                grown = getattr(player, "template", None)
+                metrics = grown.metrics if isinstance(grown, Concatenated) else {}
+                episode = replace(
+                    episode, policy_version=batch.policy_version, metrics={**episode.metrics, **metrics}
+                )
                 if episode.failed:
                     broken, env = [env], None
                     await close_all_async(broken)
@@ -159,7 +173,10 @@ class Rollout:
             return ChatPlayer(self.engine, format or formats.get("hermes"), self.sampling)
         if self.template is None:
             self.template = template_for(self.engine.tokenizer, format or formats.get("hermes"))
-        return TokenPlayer(self.engine, self.template, self.sampling, self.max_prompt_tokens)
+        template = self.template
+        if self.representation == "tokens":
+            template = Concatenated(cast(Growing, template))  # checked there
+        return TokenPlayer(self.engine, template, self.sampling, self.max_prompt_tokens)
 
     def _watch(self, episode: Episode) -> None:
         """Look out for calls in another form than the environment reads."""

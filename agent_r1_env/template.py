@@ -18,6 +18,7 @@ from agent_r1_env.facts import Facts, examine
 from agent_r1_env.fitting import fit
 from agent_r1_env.formats import Format
 from agent_r1_env.formats.detection import speaks
+from agent_r1_env.formats.reading import ParsedReply
 from agent_r1_env.layout import Layout, Mode
 from agent_r1_env.probe import Refused, Renderer, turn
 from agent_r1_env.prompt import TemplateFault, printable
@@ -71,7 +72,7 @@ class Stops:
             more: further tokens that end a reply.
             texts: further texts that do.
         """
-        known = {text: token for token, text in _added_tokens(tokenizer).items()}
+        known = {text: token for token, text in added_tokens(tokenizer).items()}
         wanted = dict.fromkeys([*texts, *(format.stop if format else ())])
         kept = [known[text] for text in wanted if text in known]
         ends = [known[text] for text in (format.end_of_turn if format else ()) if text in known]
@@ -99,7 +100,19 @@ class PlainText:
 
     def encode(self, observation: str, info: Mapping[str, Any]) -> list[int]:
         """Ids of the observation, with a begin token where the tokenizer is used to one."""
-        return list(self.tokenizer.encode(printable(observation)))
+        return self.encode_text(self.text(observation, info))
+
+    def text(self, observation: str, info: Mapping[str, Any]) -> str:
+        """The observation."""
+        return printable(observation)
+
+    def encode_text(self, text: str) -> list[int]:
+        """Ids of a whole prompt."""
+        return list(self.tokenizer.encode(text))
+
+    def says(self, rendition: str, reply: str, info: Mapping[str, Any]) -> bool:
+        """Whether what a prompt shows of a reply is the reply: letter for letter."""
+        return rendition == reply
 
     def reply_text(self, ids: Sequence[int]) -> str:
         """Text of sampled ids, special tokens kept, the one that ended the turn left out."""
@@ -161,15 +174,36 @@ class ChatTemplate:
 
     def encode(self, observation: str, info: Mapping[str, Any]) -> list[int]:
         """Ids of ``info["messages"]``; without messages the observation is taken as one user turn."""
-        messages = info.get("messages") or [turn("user", observation)]
-        return self.prompt_ids(messages, info.get("tools") or [])
+        return self.encode_text(self.text(observation, info))
 
     def prompt_ids(
         self, messages: Sequence[Turn], tools: Sequence[Mapping[str, Any]], prompt: bool = True
     ) -> list[int]:
         """Ids of ``prompt_text``."""
-        text = self.prompt_text(messages, tools, prompt)
+        return self.encode_text(self.prompt_text(messages, tools, prompt))
+
+    def text(self, observation: str, info: Mapping[str, Any]) -> str:
+        """What ``encode`` gives the ids of."""
+        messages = info.get("messages") or [turn("user", observation)]
+        return self.prompt_text(messages, info.get("tools") or [])
+
+    def encode_text(self, text: str) -> list[int]:
+        """Ids of a whole prompt; the template has written its begin token already."""
         return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def says(self, rendition: str, reply: str, info: Mapping[str, Any]) -> bool:
+        """Whether what a prompt shows of a reply says the same as the reply.
+
+        White space around it may differ, and where the template gets calls as data, the way in which they
+        are written.
+        """
+        if rendition.strip() == reply.strip():
+            return True
+        if self.layout.mode is not Mode.STRUCTURED:
+            return False
+        tools = info.get("tools") or []
+        shown, said = (self.format.parse(text, tools) for text in (rendition, reply))
+        return not said.errors and bool(said.calls) and _meaning(shown) == _meaning(said)
 
     def prompt_text(
         self, messages: Sequence[Turn], tools: Sequence[Mapping[str, Any]], prompt: bool = True
@@ -236,6 +270,12 @@ class ChatTemplate:
         return ids[:1] if ids and _is_special(self.tokenizer, ids[0]) else []
 
 
+def _meaning(parsed: ParsedReply) -> tuple[Any, ...]:
+    """All that a reply says, but not how it is written."""
+    calls = [(call.name, call.arguments) for call in parsed.calls]
+    return calls, parsed.content.strip(), (parsed.reasoning or "").strip()
+
+
 def _opened(opening: str, tags: Sequence[str]) -> tuple[str, str]:
     """The tag that the head of a turn ends with, white space included, and the one that closes it."""
     for tag, closing in zip(tags[::2], tags[1::2], strict=False):
@@ -268,7 +308,7 @@ def _special_pattern(tokenizer: Any) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, texts)) if texts else r"(?!)")
 
 
-def _added_tokens(tokenizer: Any) -> dict[int, str]:
+def added_tokens(tokenizer: Any) -> dict[int, str]:
     """Id to text of every token that was added to the vocabulary, special or not."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
     return {int(i): str(token) for i, token in added.items()} | _special_tokens(tokenizer)

@@ -11,8 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from agent_r1_env.episode import Episode, Step
+import numpy as np
+
+from agent_r1_env.episode import Episode
+
+_T = TypeVar("_T", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,10 @@ class Row:
         logprobs: Of the sampled ids when they were sampled; 0.0 where the mask is 0.
         advantages: 0.0 where the mask is 0.
         episode: Index of the episode that the row comes from.
+        spans: (step, start, stop) of each reply in the completion, in order; start counts from 0, stop is
+            behind the last id. What lies between two of them the environment wrote.
+        cut: Sampled ids that a limit took from the training: those behind its end, and all of a row whose
+            mask is 0 throughout, which only such a row's may be. See `overlong`.
 
     Raises:
         ValueError: on construction, when the lists disagree, nothing is trained, or the row ends in tokens
@@ -36,6 +45,8 @@ class Row:
     logprobs: list[float]
     advantages: list[float]
     episode: int
+    spans: tuple[tuple[int, int, int], ...] = ()
+    cut: int = 0
 
     def __post_init__(self) -> None:
         lengths = {name: len(getattr(self, name)) for name in _PER_TOKEN}
@@ -44,8 +55,9 @@ class Row:
         if not set(self.loss_mask) <= {0, 1}:
             raise ValueError(f"row of episode {self.episode}: the loss mask holds other values than 0 and 1")
         if not any(self.loss_mask):
-            raise ValueError(f"row of episode {self.episode}: no token is trained")
-        if not self.loss_mask[-1]:
+            if not self.cut:
+                raise ValueError(f"row of episode {self.episode}: no token is trained")
+        elif not self.loss_mask[-1]:
             raise ValueError(f"row of episode {self.episode}: it ends in environment tokens")
         if not all(map(math.isfinite, self.advantages)):
             raise ValueError(f"row of episode {self.episode}: an advantage is not finite")
@@ -63,6 +75,12 @@ class _Draft:
     loss_mask: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     advantages: list[float] = field(default_factory=list)
+    spans: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def reply(self, number: int, ids: Sequence[int], logprobs: Iterable[float], advantage: float) -> None:
+        start = len(self.loss_mask)
+        self.extend(ids, 1, logprobs, advantage)
+        self.spans.append((number, start, len(self.loss_mask)))
 
     def extend(self, ids: Sequence[int], mask: int, logprobs: Iterable[float], advantage: float) -> None:
         self.held.extend(ids)
@@ -72,7 +90,8 @@ class _Draft:
 
     def row(self, episode: int) -> Row:
         completion = self.held[len(self.prompt_ids) :]
-        return Row(self.prompt_ids, completion, self.loss_mask, self.logprobs, self.advantages, episode)
+        lists = self.loss_mask, self.logprobs, self.advantages
+        return Row(self.prompt_ids, completion, *lists, episode, tuple(self.spans))
 
 
 def rows(
@@ -104,26 +123,27 @@ def rows(
         raise ValueError(f"episode {index} has {steps} steps but {given} advantages were given")
     drafts: list[_Draft] = []
     credit = 0.0
-    for step, advantage in zip(episode.steps, map(float, advantage_per_step), strict=True):
-        if not step.response_ids:
+    for number, (step, advantage) in enumerate(zip(episode.steps, advantage_per_step, strict=True)):
+        if not len(step.response_ids):
             continue
-        if merge and drafts and _continues(drafts[-1].held, step):
-            _add_observation(drafts[-1], step, None if loss_mask else credit)
+        prompt, advantage = _listed(step.prompt_ids), float(advantage)
+        if merge and drafts and prompt[: len(drafts[-1].held)] == drafts[-1].held:
+            _add_observation(drafts[-1], prompt, None if loss_mask else credit)
         else:
-            drafts.append(_Draft(list(step.prompt_ids), list(step.prompt_ids)))
-        drafts[-1].extend(step.response_ids, 1, step.logprobs, advantage)
+            drafts.append(_Draft(prompt, prompt.copy()))
+        drafts[-1].reply(number, _listed(step.response_ids), _listed(step.logprobs), advantage)
         credit = advantage
     return [draft.row(index) for draft in drafts]
 
 
-def _continues(held: Sequence[int], step: Step) -> bool:
-    """Whether the step's prompt is what the row holds, id for id, and possibly more."""
-    return list(step.prompt_ids[: len(held)]) == held
+def _listed(values: Sequence[_T]) -> list[_T]:
+    """A list of Python numbers, which compare faster than NumPy's."""
+    return values.tolist() if isinstance(values, np.ndarray) else list(values)
 
 
-def _add_observation(draft: _Draft, step: Step, credit: float | None) -> None:
+def _add_observation(draft: _Draft, prompt: list[int], credit: float | None) -> None:
     """Add what the environment wrote since the last reply; the ablation trains on it with ``credit``."""
-    observation = step.prompt_ids[len(draft.held) :]
+    observation = prompt[len(draft.held) :]
     if credit is None:
         draft.extend(observation, 0, [0.0] * len(observation), 0.0)
     else:
