@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from . import metrics
 from .advantage import Floats
 from .credit import CreditBatch
 from .episode import Episode, Step
@@ -105,6 +106,7 @@ def facts(episode: Episode) -> dict[str, Any]:
         "truncated": bool(episode.truncated),
         "stop": episode.stop_reason or "none",
         "metrics": {name: float(value) for name, value in episode.metrics.items()},
+        **metrics.of_episode(episode),
     }
 
 
@@ -137,12 +139,7 @@ def _anchor(step: Step) -> str:
 
 
 def summary(episodes: Sequence[dict[str, Any]], rows: int) -> dict[str, float]:
-    """Metrics of a batch from the `facts` of its episodes and the number of its rows.
-
-    `tool_call_rate` is the share of replies with a call, `invalid_call_rate` the share of calls that could
-    not be read, named no tool or had wrong arguments, `merged_fraction` the share of later steps that went
-    on in the row of the step before (absent when no episode had a second step).
-    """
+    """Metrics of a batch from the `facts` of its episodes and the number of its rows; see `metrics.TABLE`."""
     steps, sampled = sum(e["steps"] for e in episodes), sum(e["sampled"] for e in episodes)
     later = sum(max(0, e["sampled"] - 1) for e in episodes)
     result = {
@@ -157,6 +154,7 @@ def summary(episodes: Sequence[dict[str, Any]], rows: int) -> dict[str, float]:
         result["merged_fraction"] = (sampled - rows) / later
     for stop, count in Counter(e["stop"] for e in episodes).items():
         result[f"stop/{stop}"] = count / len(episodes)
+    result |= metrics.of_batch(episodes)
     for name in sorted({name for e in episodes for name in e["metrics"]}):
         result[name] = fmean(e["metrics"].get(name, 0.0) for e in episodes)
     return result

@@ -43,6 +43,7 @@ from agent_r1_env.colocate import colocated
 from agent_r1_env.engines import Engine, Sampling
 from agent_r1_env.episode import Episode, EpisodeFile
 from agent_r1_env.evaluate import make
+from agent_r1_env.metrics import coverage, covered, of_advantages
 from agent_r1_env.microbatch import log_probs, parts, share
 from agent_r1_env.rollout import EpisodeRequest, Rollout
 from agent_r1_env.trajectory import Row, rows
@@ -62,9 +63,8 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
     ``use_vllm=True`` vLLM runs in this process; without it the training model itself samples, which is slow
     and meant for tiny models.
 
-    Logged beside TRL's own metrics, under ``agent/``: what `batch.summary` lists, ``drift`` (tokens trained
-    on that are not the tokens sampled: always 0), ``rows_padded`` and ``rollout_seconds``. TRL's ``reward``,
-    ``reward_std`` and ``frac_reward_zero_std`` are those of the episodes, too.
+    `metrics.TABLE` says what is logged; TRL's ``reward``, ``reward_std`` and ``frac_reward_zero_std`` are
+    those of the episodes.
     """
 
     _name = "Agent GRPO"
@@ -246,7 +246,8 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
             self._write_down(episodes)
         groups = [request.group for request in self._requests(inputs, training)]
         known = gather_object([f | {"group": g} for f, g in zip(self._facts(episodes), groups, strict=True)])
-        batch = self._rows(episodes, self._advantages(known))
+        advantages = self._advantages(known)
+        batch = self._rows(episodes, advantages)
         counts = gather_object([len(batch)])
         size = self._padded(max(counts), training)
         owners = [row.episode for row in batch] + [0] * (size - len(batch))
@@ -259,7 +260,9 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
         # A tensor without dimensions, so that TRL's shuffling and splitting hand it on as it is.
         output["row_weight"] = torch.tensor(self._row_weight(size, len(known)))
         wrong = gather_object([self._drift(output, batch, episodes)])
-        self._log_batch(known, sum(counts), drift=sum(wrong), rows_padded=size, rollout_seconds=seconds)
+        told = {"drift": sum(wrong), "rows_padded": size, "rollout_seconds": seconds}
+        covered = {"mask_coverage": coverage(gather_object([covered(batch)]))}
+        self._log_batch(known, sum(counts), **told, **covered, **of_advantages(advantages))
         return output
 
     def _facts(self, episodes: Sequence[Episode]) -> list[dict[str, Any]]:
