@@ -261,8 +261,8 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
         output["row_weight"] = torch.tensor(self._row_weight(size, len(known)))
         wrong = gather_object([self._drift(output, batch, episodes)])
         told = {"drift": sum(wrong), "rows_padded": size, "rollout_seconds": seconds}
-        covered = {"mask_coverage": coverage(gather_object([covered(batch)]))}
-        self._log_batch(known, sum(counts), **told, **covered, **of_advantages(advantages))
+        told["mask_coverage"] = coverage(gather_object([covered(batch)]))
+        self._log_batch(known, sum(counts), **told, **of_advantages(advantages))
         return output
 
     def _facts(self, episodes: Sequence[Episode]) -> list[dict[str, Any]]:
