@@ -27,12 +27,13 @@ class Row:
     Attributes:
         loss_mask: 1 = a token that is trained on, 0 = a token that the environment wrote.
         logprobs: Of the sampled ids when they were sampled; 0.0 where the mask is 0.
-        advantages: 0.0 where the mask is 0.
+        advantages: 0.0 where ``advantage_mask`` is 0.
         episode: Index of the episode that the row comes from.
         spans: (step, start, stop) of each reply in the completion, in order; start counts from 0, stop is
             behind the last id. What lies between two of them the environment wrote.
         cut: Sampled ids that a limit took from the training: those behind its end, and all of a row whose
             mask is 0 throughout, which only such a row's may be. See `overlong`.
+        env_credit: Whether the environment's tokens got the advantage of the reply before them.
 
     Raises:
         ValueError: on construction, when the lists disagree, nothing is trained, or the row ends in tokens
@@ -47,6 +48,19 @@ class Row:
     episode: int
     spans: tuple[tuple[int, int, int], ...] = ()
     cut: int = 0
+    env_credit: bool = False
+
+    @property
+    def advantage_mask(self) -> list[int]:
+        """1 = a token that was given an advantage: the sampled ones, and all of them in the ablation."""
+        if self.env_credit:
+            return [1] * len(self.loss_mask)
+        if not self.spans:
+            return self.loss_mask
+        mask = [0] * len(self.loss_mask)
+        for _, start, stop in self.spans:
+            mask[start:stop] = [1] * (stop - start)
+        return mask
 
     def __post_init__(self) -> None:
         lengths = {name: len(getattr(self, name)) for name in _PER_TOKEN}
@@ -88,10 +102,10 @@ class _Draft:
         self.logprobs.extend(logprobs)
         self.advantages.extend([advantage] * len(ids))
 
-    def row(self, episode: int) -> Row:
+    def row(self, episode: int, env_credit: bool) -> Row:
         completion = self.held[len(self.prompt_ids) :]
         lists = self.loss_mask, self.logprobs, self.advantages
-        return Row(self.prompt_ids, completion, *lists, episode, tuple(self.spans))
+        return Row(self.prompt_ids, completion, *lists, episode, tuple(self.spans), env_credit=env_credit)
 
 
 def rows(
@@ -100,6 +114,7 @@ def rows(
     index: int,
     merge: bool = True,
     loss_mask: bool = True,
+    advantage_mask: bool | None = None,
 ) -> list[Row]:
     """Turn an episode into rows; every sampled id lands in exactly one of them, in order.
 
@@ -110,10 +125,13 @@ def rows(
         index: Name of the episode in the rows and in error messages.
         merge: False gives each step a row of its own. The gradient of a token-mean loss is the same.
         loss_mask: False is the ablation that trains on what the environment wrote between two replies of a
-            row: mask 1 and the advantage of the step before it. Those tokens were not sampled and have no
+            row: mask 1, and the advantage of the step before it. Those tokens were not sampled and have no
             log-prob, so theirs is NaN: hand it on as it is, TRL reads NaN as "importance ratio 1" (and uses
             no log-probs at all without its vLLM correction). The first prompt of a row is never trained on,
             so the ablation changes nothing when ``merge`` is off.
+        advantage_mask: False gives the environment's tokens the advantage of the step before them, True gives
+            them 0, so that they are in the loss without pushing anything. By default as ``loss_mask``; it has
+            no effect on training where their loss mask is 0.
 
     Raises:
         ValueError: not one advantage a step, or an advantage that is not finite.
@@ -121,33 +139,28 @@ def rows(
     if len(advantage_per_step) != len(episode.steps):
         given, steps = len(advantage_per_step), len(episode.steps)
         raise ValueError(f"episode {index} has {steps} steps but {given} advantages were given")
+    advantage_mask = loss_mask if advantage_mask is None else advantage_mask
     drafts: list[_Draft] = []
     credit = 0.0
-    for number, (step, advantage) in enumerate(zip(episode.steps, advantage_per_step, strict=True)):
+    for number, (step, stamp) in enumerate(zip(episode.steps, advantage_per_step, strict=True)):
         if not len(step.response_ids):
             continue
-        prompt, advantage = _listed(step.prompt_ids), float(advantage)
+        prompt, advantage = _listed(step.prompt_ids), float(stamp)
         if merge and drafts and prompt[: len(drafts[-1].held)] == drafts[-1].held:
-            _add_observation(drafts[-1], prompt, None if loss_mask else credit)
+            observation = prompt[len(drafts[-1].held) :]
+            unknown = 0.0 if loss_mask else math.nan
+            pushed = 0.0 if advantage_mask else credit
+            drafts[-1].extend(observation, int(not loss_mask), [unknown] * len(observation), pushed)
         else:
             drafts.append(_Draft(prompt, prompt.copy()))
         drafts[-1].reply(number, _listed(step.response_ids), _listed(step.logprobs), advantage)
         credit = advantage
-    return [draft.row(index) for draft in drafts]
+    return [draft.row(index, not advantage_mask) for draft in drafts]
 
 
 def _listed(values: Sequence[_T]) -> list[_T]:
     """A list of Python numbers, which compare faster than NumPy's."""
     return values.tolist() if isinstance(values, np.ndarray) else list(values)
-
-
-def _add_observation(draft: _Draft, prompt: list[int], credit: float | None) -> None:
-    """Add what the environment wrote since the last reply; the ablation trains on it with ``credit``."""
-    observation = prompt[len(draft.held) :]
-    if credit is None:
-        draft.extend(observation, 0, [0.0] * len(observation), 0.0)
-    else:
-        draft.extend(observation, 1, [math.nan] * len(observation), credit)
 
 
 def sampled_ids(episode: Episode) -> list[int]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,6 +100,38 @@ def test_the_ablation_trains_on_what_the_environment_wrote_between_replies() -> 
     assert row.prompt_ids == [1, 2], "the prompt is never trained on"
 
 
+@pytest.mark.parametrize(
+    ("loss_mask", "advantage_mask", "trained_on", "advantages"),
+    [
+        (True, True, [1, 1, 0, 0, 1], [1, 1, 0, 0, 2]),
+        (False, False, [1, 1, 1, 1, 1], [1, 1, 1, 1, 2]),
+        (False, True, [1, 1, 1, 1, 1], [1, 1, 0, 0, 2]),
+        (True, False, [1, 1, 0, 0, 1], [1, 1, 1, 1, 2]),
+    ],
+)
+def test_the_two_masks_are_switched_apart(
+    loss_mask: bool, advantage_mask: bool, trained_on: list[int], advantages: list[float]
+) -> None:
+    short = episode(([1], [10, 11]), ([1, 10, 11, 3, 4], [12]))
+    (row,) = rows(short, [1, 2], 0, loss_mask=loss_mask, advantage_mask=advantage_mask)
+    assert (row.loss_mask, row.advantages) == (trained_on, advantages)
+    assert row.advantage_mask == ([1, 1, 0, 0, 1] if advantage_mask else [1, 1, 1, 1, 1])
+
+
+def test_a_row_tells_where_the_reply_of_each_step_lies() -> None:
+    made = rows(episode(([1], [10]), ([1, 10, 2], []), ([1, 10, 2, 3], [11, 12]), ([7], [13])), [1] * 4, 0)
+    assert [row.spans for row in made] == [((0, 0, 1), (2, 3, 5)), ((3, 0, 1),)]
+
+
+def test_ids_may_come_as_arrays() -> None:
+    arrays = [
+        Step(np.array(step.prompt_ids), np.array(step.response_ids), np.array(step.logprobs))
+        for step in GROWING.steps
+    ]
+    as_arrays = Episode("Test/E-v0", "t", 0, 0, arrays)
+    assert rows(as_arrays, [1, 2, 3], 0) == rows(GROWING, [1, 2, 3], 0)
+
+
 def test_advantages_must_match_the_steps() -> None:
     with pytest.raises(ValueError, match="episode 5 has 3 steps but 1 advantages"):
         rows(GROWING, [1.0], 5)
@@ -180,6 +214,31 @@ def test_merging_changes_no_credit(episode: Episode) -> None:
     apart = rows(episode, credits(episode), 0, merge=False)
     assert trained(merged, "advantages") == trained(apart, "advantages")
     assert len(merged) <= len(apart)
+
+
+@given(episodes(), st.data())
+def test_a_reply_in_two_steps_makes_the_row_of_one(episode: Episode, data: st.DataObject) -> None:
+    # A sampler may stop and go on: the second half's prompt is the first half's prompt and ids.
+    split: list[Step] = []
+    for step in episode.steps:
+        cut = data.draw(st.integers(0, len(step.response_ids)))
+        prompt, response = list(step.prompt_ids), list(step.response_ids)
+        split.append(replace(step, response_ids=response[:cut], logprobs=step.logprobs[:cut]))
+        rest = step.logprobs[cut:]
+        split.append(Step(prompt + response[:cut], response[cut:], rest))
+    halves = Episode("Test/E-v0", "t", 0, 0, split)
+    whole, made = rows(episode, [1.0] * len(episode.steps), 0), rows(halves, [1.0] * len(split), 0)
+    assert [replace(row, spans=()) for row in made] == [replace(row, spans=()) for row in whole]
+
+
+@given(episodes(), st.booleans())
+def test_spans_are_the_replies_and_nothing_else_is_trained(episode: Episode, merge: bool) -> None:
+    found: list[tuple[int, list[int]]] = []
+    for row in rows(episode, credits(episode), 0, merge=merge):
+        found += [(step, row.completion_ids[start:stop]) for step, start, stop in row.spans]
+        assert sum(row.loss_mask) == sum(stop - start for _, start, stop in row.spans)
+        assert row.advantage_mask == row.loss_mask
+    assert found == [(n, list(s.response_ids)) for n, s in enumerate(episode.steps) if s.response_ids]
 
 
 @given(episodes())
