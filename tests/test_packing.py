@@ -174,7 +174,7 @@ def test_packed_log_probs_are_those_of_rows_alone(model: Any, attention: str) ->
     for pack in packs:
         given, allowed = pack.tensors(), torch.from_numpy(pack.block_mask())
         if attention == "eager":  # it adds the mask to the scores
-            allowed = torch.where(allowed, 0.0, torch.finfo(torch.float64).min).double()
+            allowed = torch.zeros(allowed.shape).double().masked_fill(~allowed, -1e9)
         out = llama(
             given["input_ids"][None],
             position_ids=given["position_ids"][None],
