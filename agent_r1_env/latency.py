@@ -24,9 +24,14 @@ from agent_r1_env.errors import TimedOut
 from agent_r1_env.task import TaskSet
 from agent_r1_env.tool import Tool
 
+_MARGIN = 0.25
+
 
 class Latency:
     """Lets every call wait before it runs. The wait is real and counts towards the tool's timeout.
+
+    A wait that the tool's timeout ends is marked as simulated in records, and counted in
+    ``metrics["simulated/latency"]``.
 
     Nothing is blocked meanwhile but the call itself: no thread, and no event loop.
 
@@ -105,10 +110,13 @@ class _Slow(Around):
 
     async def __call__(self, /, **arguments: Any) -> Any:
         seconds = self._latency.seconds(self._filled.luck(arguments, self._latency.salt).rng())
-        # Whoever called is gone by then; a sleep without end would stay for ever if they were not.
-        await asyncio.sleep(min(seconds, 2 * self._timeout))
-        if seconds > self._timeout:
-            raise TimedOut("the time is up")
+        # Given up a moment before the time is up: a time-out from outside would not be marked.
+        patience = self._timeout - min(_MARGIN, self._timeout / 4)
+        await asyncio.sleep(min(seconds, patience))
+        if seconds > patience:
+            failure = TimedOut("the time is up")
+            failure.simulated = "latency"
+            raise failure
         return await awaited(self.__wrapped__, self._filled.own(arguments))
 
 

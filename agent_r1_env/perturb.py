@@ -7,6 +7,9 @@ A perturbation makes other tools of an environment's. They are named with their 
       - latency: {lognormal: [0.3, 0.5], hang: 0.01}
       - distractors: 5
       - paraphrase: {seed: 1}
+
+What was simulated stands under ``simulated`` in the records of calls and is counted in the metrics. A tool that
+others are put around has no cache, and a recording that is replayed gives what was recorded.
 """
 
 from __future__ import annotations
