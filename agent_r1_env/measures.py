@@ -58,7 +58,9 @@ def measure(found: Evaluation, name: str) -> Interval | None:
     if name in _RATIOS:
         part, whole = _RATIOS[name]
         return ratio(_sums(found, part), _sums(found, whole))
-    if name == "reward" or name in _OF_EPISODES:
+    if name == "reward":
+        return found.reward
+    if name in _OF_EPISODES:
         return None if _unknown(found, name) else getattr(found, name)
     if name in found.metrics:
         return found.metrics[name]

@@ -16,7 +16,7 @@ from agent_r1_env.tables import Cell, Table, records, tables
 
 _SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".markdown": "markdown", ".tex": "latex"}
 _NOTHING = "-"
-_MARKDOWN = re.compile(r"[\\`*_\[\]<>|#~&]")
+_MARKDOWN = re.compile(r"[\\`*_\[\]<>|#~&$]")
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -83,7 +83,7 @@ def as_text(table: Table) -> str:
     rows = [[table.corner, *table.columns], *([name, *map(_plain, cells)] for name, cells in table.rows)]
     lines = [_padded([_line(text) for text in row], _widths(rows)) for row in rows]
     rule = "-" * max(map(_width, lines))
-    return "\n".join([table.title, "", lines[0], rule, *lines[1:], "", *table.notes])
+    return "\n".join([_line(table.title), "", lines[0], rule, *lines[1:], "", *map(_line, table.notes)])
 
 
 def as_markdown(table: Table) -> str:
@@ -172,7 +172,7 @@ def _markdown(text: str) -> str:
 
 def _latex(text: str) -> str:
     escaped = "".join(_LATEX.get(character, character) for character in _line(text))
-    return escaped.replace("--", "-{}-")  # or they are set as one long dash
+    return re.sub("-(?=-)", "-{}", escaped)  # or they are set as one long dash
 
 
 def _width(text: str) -> int:

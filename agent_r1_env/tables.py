@@ -20,7 +20,7 @@ from agent_r1_env.summary import Evaluation
 _TITLES = {"exact_match": "Exact match", "sub_exact_match": "Sub-exact match", "f1": "F1", "reward": "Reward"}
 _METHODS = {DIRECT: "Direct", NAIVE_RAG: "Naive RAG", TOOL_CALL: "Tool call"}
 _FIRST = ("HotpotQA", "2WikiMultihopQA", "MuSiQue")  # as results over them are published
-_FOLDERS = re.compile(r"[^'\s]*/(?=[^'/\s]+')")
+_PATH = re.compile(r"""(['"])[^'"]*/([^'"/]+)\1""")
 Column = tuple[str, str]
 """Environment id and data."""
 
@@ -104,7 +104,7 @@ def records(evaluations: Sequence[Evaluation], metrics: Sequence[str] = ()) -> l
 
 def column_of(found: Evaluation) -> Column:
     """What makes two evaluations comparable: the environment, and its data wherever the file lies."""
-    return found.env_id, _FOLDERS.sub("", found.data)
+    return found.env_id, _PATH.sub(r"\1\2\1", found.data)
 
 
 def _grid(evaluations: Sequence[Evaluation], name: str) -> Table:
