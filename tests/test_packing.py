@@ -184,7 +184,7 @@ def test_packed_log_probs_are_those_of_rows_alone(model: Any, attention: str) ->
             pack.row.tolist(), pack.split(of_next(out.logits, given["input_ids"][None])[0]), strict=True
         ):
             seen.append(place)
-            torch.testing.assert_close(found[1:], alone[place], rtol=1e-8, atol=0)
+            torch.testing.assert_close(found[1:], alone[place], rtol=1e-6, atol=0)
     assert sorted(seen) == list(range(len(rows)))
 
 
@@ -202,7 +202,7 @@ def test_padded_log_probs_are_those_of_rows_alone(model: Any, side: Any) -> None
     for number, each in enumerate(rows):
         ids = torch.tensor([each.prompt_ids + each.completion_ids])
         held = found[number][given["attention_mask"][number].bool()]
-        torch.testing.assert_close(held[1:], of_next(llama(ids).logits, ids)[0, 1:], rtol=1e-8, atol=0)
+        torch.testing.assert_close(held[1:], of_next(llama(ids).logits, ids)[0, 1:], rtol=1e-6, atol=0)
 
 
 def test_the_mask_is_what_keeps_packed_rows_apart(model: Any) -> None:

@@ -124,10 +124,11 @@ def test_a_row_tells_where_the_reply_of_each_step_lies() -> None:
 
 
 def test_ids_may_come_as_arrays() -> None:
-    fields = ("prompt_ids", "response_ids", "logprobs")
-    arrays = [
-        replace(step, **{name: np.array(getattr(step, name)) for name in fields}) for step in GROWING.steps
-    ]
+    arrays = []
+    for step in GROWING.steps:
+        prompt: Any = np.array(step.prompt_ids)
+        response: Any = np.array(step.response_ids)
+        arrays.append(Step(prompt, response, step.logprobs))
     as_arrays = Episode("Test/E-v0", "t", 0, 0, arrays)
     assert rows(as_arrays, [1, 2, 3], 0) == rows(GROWING, [1, 2, 3], 0)
 
