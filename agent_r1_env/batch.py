@@ -1,4 +1,4 @@
-"""What a batch needs beside its rows: padding, fair weights, the drift count and the metrics of its episodes.
+"""What a batch needs beside its rows: padding, the drift count and the metrics of its episodes.
 
 Plain Python on plain data, so that it can be tested and reused without TRL.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -34,41 +33,6 @@ def columns(rows: Sequence[Row], size: int, token: int) -> dict[str, list[Any]]:
         "logprobs": [row.logprobs for row in rows] + [[0.0]] * padding,
         "env_mask": [row.loss_mask for row in rows] + [[0]] * padding,
     }
-
-
-def trained_tokens(rows: Sequence[Row]) -> Counter[int]:
-    """Number of trained tokens by episode; episodes without any are absent."""
-    tokens: Counter[int] = Counter()
-    for row in rows:
-        tokens[row.episode] += sum(row.loss_mask)
-    return tokens
-
-
-def share_out(rows: Sequence[Row]) -> list[Row]:
-    """Rows whose advantages are scaled by their share of their episode's trained tokens.
-
-    A loss that averages each row by itself would count an episode once for every row it was split into.
-    Scaled like this, the rows of an episode weigh together exactly as much as one row that holds them all.
-    """
-    tokens = trained_tokens(rows)
-    return [_scaled(row, sum(row.loss_mask) / tokens[row.episode]) for row in rows]
-
-
-def even_out(rows: Sequence[Row], average: float) -> list[Row]:
-    """Rows whose advantages are scaled by ``average`` over their episode's number of trained tokens.
-
-    A loss that averages over all tokens would count an episode by its length. Scaled like this, each episode
-    weighs as much as one of average length.
-
-    Args:
-        average: trained tokens of an episode, averaged over all episodes of the batch that have any.
-    """
-    tokens = trained_tokens(rows)
-    return [_scaled(row, average / tokens[row.episode]) for row in rows]
-
-
-def _scaled(row: Row, factor: float) -> Row:
-    return replace(row, advantages=[factor * advantage for advantage in row.advantages])
 
 
 def count_drift(trained: Iterable[Sequence[int]], rows: Sequence[Row], episodes: Sequence[Episode]) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ try:
     import torch
     from accelerate.utils import gather_object
     from datasets import Dataset
+    from torch.nn.parallel import DistributedDataParallel
     from trl import GRPOConfig, GRPOTrainer
 except ImportError as error:
     raise missing_extra(error.name or "trl", "train") from error
@@ -32,26 +34,23 @@ from agent_r1_env.batch import (
     columns,
     count_drift,
     credit_batch,
-    even_out,
     facts,
     reward_spread,
-    share_out,
     summary,
-    trained_tokens,
 )
 from agent_r1_env.colocate import colocated
 from agent_r1_env.engines import Engine, Sampling
 from agent_r1_env.episode import Episode, EpisodeFile
 from agent_r1_env.evaluate import make
 from agent_r1_env.metrics import coverage, covered, of_advantages
-from agent_r1_env.microbatch import log_probs, parts, share
+from agent_r1_env.microbatch import combine, corrections, log_probs, parts, trained, trl_weights
 from agent_r1_env.rollout import EpisodeRequest, Rollout
 from agent_r1_env.trajectory import Row, rows
 from agent_r1_env.trl_config import adapted, check_version
+from agent_r1_env.weights import UNITS, token_weights
 
 check_version()
 Play = Callable[[Sequence[EpisodeRequest]], Sequence[Episode]]
-_WEIGHTS = ("episode", "token")
 _OURS = ("tools", "environment_factory", "rollout_func", "reward_funcs")
 
 
@@ -102,9 +101,8 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
             credit: its options, such as ``{"gamma": 0.95}``; ``scale`` of "grpo" is ``args.scale_rewards``.
             loss_mask: False is the ablation that trains on tool results as well.
             merge: False keeps each step as a row of its own: the same gradient for more work.
-            weight_by: "episode" lets each episode weigh the same, however long it is. "token" leaves TRL's
-                loss as it is; its token means ("dapo", "bnpo", "cispo") then count an episode by its length.
-                "dr_grpo" counts by length in either case, "grpo" never does.
+            weight_by: what weighs the same in the loss: each "episode", however many steps and tokens it
+                has, each "step", or each "token"; see `weights` for the loss types that sum over tokens.
             episodes_path: a file to which each episode is appended when it ends, by the main process.
             concurrency: episodes that run at the same time in each process.
             rows_at_once: rows in one forward and backward pass; a batch takes as many passes as it needs.
@@ -120,8 +118,8 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
                 raise ValueError(f"{name} cannot be used: tools, turns and rewards belong to the environment")
         self._algorithm, self._credit = algorithm, dict(credit or {})
         assignment.get(algorithm, self._credit)  # a wrong name shows before the model is loaded
-        if weight_by not in _WEIGHTS:
-            raise unknown_name("weight", weight_by, _WEIGHTS)
+        if weight_by not in UNITS:
+            raise unknown_name("weight", weight_by, UNITS)
         args = adapted(args if args is not None else GRPOConfig("agent-grpo"))
         if args.use_vllm and find_spec("vllm") is None:
             raise missing_extra("vllm", "train")
@@ -247,7 +245,8 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
         groups = [request.group for request in self._requests(inputs, training)]
         known = gather_object([f | {"group": g} for f, g in zip(self._facts(episodes), groups, strict=True)])
         advantages = self._advantages(known)
-        batch = self._rows(episodes, advantages)
+        first = self.accelerator.process_index * len(episodes)
+        batch = self._rows(episodes, advantages[first:])
         counts = gather_object([len(batch)])
         size = self._padded(max(counts), training)
         owners = [row.episode for row in batch] + [0] * (size - len(batch))
@@ -256,9 +255,8 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
         output: dict[str, Any] = super()._generate_and_score_completions(
             [dict(inputs[owner]) for owner in owners]
         )
-        output["advantages"] = _token_advantages(batch, output["completion_ids"])
-        # A tensor without dimensions, so that TRL's shuffling and splitting hand it on as it is.
-        output["row_weight"] = torch.tensor(self._row_weight(size, len(known)))
+        output["advantages"] = _by_token([row.advantages for row in batch], output["completion_ids"])
+        output["token_weights"] = _by_token(self._weights(episodes, batch), output["completion_ids"])
         wrong = gather_object([self._drift(output, batch, episodes)])
         told = {"drift": sum(wrong), "rows_padded": size, "rollout_seconds": seconds}
         told["mask_coverage"] = coverage(gather_object([covered(batch)]))
@@ -281,38 +279,34 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
             advantages[sound[number]].append(float(flat[step]))
         return advantages
 
-    def _rows(self, episodes: Sequence[Episode], advantages: Sequence[Sequence[float]]) -> list[Row]:
-        """The rows of this process's episodes; one in which the environment broke has none."""
-        first = self.accelerator.process_index * len(episodes)
+    def _rows(self, episodes: Sequence[Episode], numbers: Sequence[Sequence[float]]) -> list[Row]:
+        """The rows of this process's episodes; one in which the environment broke has none.
+
+        Args:
+            numbers: for each episode one a step, for the tokens of that step.
+        """
         batch: list[Row] = []
         for index, episode in enumerate(episodes):
-            if episode.failed:
-                continue
-            batch += rows(episode, advantages[first + index], index, self._merge, self._loss_mask)
-        return self._weighed(batch)
+            if not episode.failed:
+                batch += rows(episode, numbers[index], index, self._merge, self._loss_mask)
+        return batch
 
-    def _weighed(self, batch: list[Row]) -> list[Row]:
-        """The rows with advantages that make episodes count as ``weight_by`` says."""
-        if self.loss_type == "grpo":
-            return share_out(batch)
-        if self._weight_by == "token" or self.loss_type == "dr_grpo":
-            return batch
-        tokens = trained_tokens(batch)
-        known = gather_object([(sum(tokens.values()), len(tokens))])
-        total, episodes = (sum(numbers) for numbers in zip(*known, strict=True))
-        return even_out(batch, total / max(1, episodes))
+    def _weights(self, episodes: Sequence[Episode], batch: Sequence[Row]) -> list[Any]:
+        """For each row what its tokens weigh; 1 in all over the tokens of all processes, unless the loss
+        type sums over tokens."""
+        numbers = [range(len(episode.steps)) for episode in episodes]
+        steps = [row.advantages for row in self._rows(episodes, numbers)]
+        weights, units = token_weights(batch, steps, self._weight_by, self.loss_type)
+        every = sum(gather_object([units])) * (
+            self.max_completion_length if self.loss_type == "dr_grpo" else 1
+        )
+        return [weight / every for weight in weights]
 
     def _padded(self, count: int, training: bool) -> int:
         """Rows that each process must bring: equally many, in whole micro-batches and whole groups."""
         size = self.num_generations if training else self.num_generations_eval
         multiple = math.lcm(self.args.steps_per_generation if training else 1, size)
         return max(1, -(-count // multiple)) * multiple
-
-    def _row_weight(self, size: int, episodes: int) -> float:
-        """Turns a mean over rows, padding included, into a mean over episodes; 1 for means over tokens."""
-        if self.loss_type not in ("dr_grpo", "grpo"):
-            return 1.0
-        return float(size * self.accelerator.num_processes / episodes)
 
     def _drift(self, output: Mapping[str, Any], batch: Sequence[Row], episodes: Sequence[Episode]) -> int:
         """Tokens of the batch that goes to the loss which are not those that the engine sampled."""
@@ -348,15 +342,30 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
             or self.top_entropy_quantile < 1.0
         )
         pieces = list(parts(inputs, self._rows_at_once if divisible else len(inputs["completion_ids"])))
-        done = 0.0
+        metrics = self._metrics["train" if self.model.training else "eval"]
+        known, value = {name: len(values) for name, values in metrics.items()}, 0.0
+        synchronised = isinstance(model, DistributedDataParallel)  # once is enough
         for number, part in enumerate(pieces, start=1):
-            weight = inputs["row_weight"].item() * share(self.loss_type, part, inputs)
-            loss = super()._compute_loss(model, part) * weight
-            if number < len(pieces):
-                self.accelerator.backward(loss)
-                done += float(loss.detach())
-        result: torch.Tensor = loss + done
+            whole = number == len(pieces)
+            with nullcontext() if whole or not synchronised else model.no_sync():
+                self._factors, factor = self._corrections(part)
+                loss = super()._compute_loss(model, part)
+                value += factor * float(loss.detach())
+                if not whole:
+                    self.accelerator.backward(loss)
+        tokens = torch.tensor([float(trained(part).sum()) for part in pieces], device=loss.device)
+        combine(metrics, known, self.accelerator.reduce(tokens, "sum").tolist())
+        result: torch.Tensor = loss + (value - loss.detach())
         return result
+
+    def _corrections(self, part: Mapping[str, Any]) -> tuple[torch.Tensor, float]:
+        """What turns the weights that TRL gives to the tokens of a part into those that they should have."""
+        processes = self.accelerator.num_processes  # whose gradients are averaged
+        accumulated = self.current_gradient_accumulation_steps if self.model.training else 1
+        window = accumulated / self.args.steps_per_generation if self.model.training else 1.0
+        total = float(part["num_items_in_batch"].clamp(min=1)) / processes * window
+        given = trl_weights(self.loss_type, part, self.max_completion_length, accumulated, total)
+        return corrections(part["token_weights"] * (processes / window), given, part)
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -369,11 +378,14 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
         """TRL's log-probs; of a whole batch, without computing what only pads it."""
         ask = super()._get_per_token_logps_and_entropies
         if options.get("compute_entropy"):  # from the loss, whose parts are trimmed already
-            return ask(model, input_ids, attention_mask, logits_to_keep, **options)
+            found = ask(model, input_ids, attention_mask, logits_to_keep, **options)
+            if found[0].requires_grad:  # every term of the loss but the entropy bonus goes through these
+                found[0].register_hook(self._factors.mul)
+            return found
 
         def compute(ids: torch.Tensor, mask: torch.Tensor, keep: int) -> torch.Tensor:
-            found: torch.Tensor = ask(model, ids, mask, keep)[0]
-            return found
+            logps: torch.Tensor = ask(model, ids, mask, keep)[0]
+            return logps
 
         return log_probs(compute, input_ids, attention_mask, logits_to_keep, self._rows_at_once), None, None
 
@@ -400,9 +412,9 @@ def _replay(prompts: Sequence[Any], trainer: AgentGRPOTrainer) -> dict[str, list
     return trainer._columns
 
 
-def _token_advantages(batch: Sequence[Row], completion_ids: torch.Tensor) -> torch.Tensor:
-    """(R, T) advantages; 0 behind the end of a row and in padding rows."""
-    advantages = torch.zeros(completion_ids.shape)
-    for number, row in enumerate(batch):
-        advantages[number, : len(row.advantages)] = torch.tensor(row.advantages)
-    return advantages.to(completion_ids.device)
+def _by_token(values: Sequence[Sequence[float]], completion_ids: torch.Tensor) -> torch.Tensor:
+    """(R, T) values of the tokens of some rows; 0 behind the end of a row and in padding rows."""
+    result = torch.zeros(completion_ids.shape)
+    for number, row in enumerate(values):
+        result[number, : len(row)] = torch.as_tensor(row)
+    return result.to(completion_ids.device)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,14 +19,63 @@ def parts(batch: Batch, at_once: int) -> Iterator[dict[str, Any]]:
         yield _trimmed({name: _rows(value, chosen, len(lengths)) for name, value in batch.items()})
 
 
-def share(loss_type: str, part: Batch, whole: Batch) -> Any:
-    """What the loss of a part counts for in that of the whole, where TRL averages over rows or tokens."""
-    if loss_type in ("dr_grpo", "grpo"):
-        return len(part["completion_ids"]) / len(whole["completion_ids"])
-    if loss_type == "bnpo":
-        tokens = [(side["completion_mask"] * side["tool_mask"]).sum().clamp(min=1) for side in (part, whole)]
-        return tokens[0] / tokens[1]
-    return 1.0  # a sum over the tokens of all processes already
+def trl_weights(loss_type: str, part: Batch, longest: int, accumulated: float, total: float) -> torch.Tensor:
+    """The weight that TRL's loss gives to each trained token of a row, (B, 1).
+
+    Args:
+        longest: TRL's ``max_completion_length``.
+        accumulated: micro-batches in one update of the policy; 1 in evaluation.
+        total: tokens that TRL divides by where it does so over all micro-batches.
+    """
+    tokens = trained(part).sum(1, keepdim=True).float()
+    rows = torch.full_like(tokens, len(tokens))
+    divisors = {
+        "bnpo": tokens.sum().clamp(min=1).expand_as(rows) * accumulated,
+        "dr_grpo": rows * longest * accumulated,
+        "grpo": rows * tokens.clamp(min=1) * accumulated,
+        "luspo": rows * accumulated,
+        "sapo": rows * tokens.clamp(min=1) * accumulated,
+    }
+    return 1.0 / divisors.get(loss_type, torch.full_like(tokens, total))
+
+
+def corrections(wanted: torch.Tensor, given: torch.Tensor, part: Batch) -> tuple[torch.Tensor, float]:
+    """What makes a loss with the weights ``given`` one with the weights ``wanted``.
+
+    Returns:
+        (B, T) factors of the gradient at each log-prob, and one for the value of the loss, which is exact
+        where the factors are all the same.
+    """
+    covered = (given * trained(part)).sum()
+    return wanted / given, float(wanted.sum() / covered) if covered else 0.0
+
+
+def combine(metrics: dict[str, list[float]], known: Mapping[str, int], tokens: Sequence[float]) -> None:
+    """Make one value of those that the parts of a batch logged.
+
+    Args:
+        metrics: values by name, changed in place.
+        known: number of values by name before the first part.
+        tokens: trained tokens of each part, which its means weigh by; a part without any says nothing.
+    """
+    for name, values in metrics.items():
+        start = known.get(name, 0)
+        said = [(value, n) for value, n in zip(values[start:], tokens, strict=False) if n and value == value]
+        if len(values) - start == len(tokens):
+            values[start:] = [_combined(name, said) if said else math.nan]
+
+
+def _combined(name: str, said: Sequence[tuple[float, float]]) -> float:
+    for ending, chosen in (("min", min), ("max", max)):
+        if name.endswith(ending):
+            return chosen(value for value, _ in said)
+    return sum(value * n for value, n in said) / sum(n for _, n in said)
+
+
+def trained(part: Batch) -> torch.Tensor:
+    """(B, T), 1 where the loss is."""
+    mask: torch.Tensor = part["completion_mask"] * part["tool_mask"]
+    return mask
 
 
 def log_probs(

@@ -9,8 +9,8 @@ from typing import Any
 
 from agent_r1_env.errors import MissingExtra, hint
 
-LOSSES = ("bnpo", "cispo", "dapo", "dr_grpo", "grpo")
-"""Losses whose gradient is known to be that of whole episodes, whichever way those are cut into rows."""
+LOSSES = ("bnpo", "cispo", "dapo", "dr_grpo", "grpo", "luspo", "sapo")
+"""Losses that are sums over tokens, so that it does not matter how an episode is cut into rows."""
 
 _UNSUPPORTED = {
     "min_p": None,
@@ -62,6 +62,12 @@ def adapted(args: Any) -> Any:
 
 
 def _refuse(args: Any) -> None:
+    if args.loss_type == "vespo":
+        raise ValueError(
+            "loss_type 'vespo' weighs a token by the ratios of its whole sequence, and an episode whose "
+            "context was rewritten is several sequences, which need not be in one batch; use 'cispo', which "
+            "weighs by token"
+        )
     if args.loss_type not in LOSSES:
         raise ValueError(
             f"loss_type {args.loss_type!r} does not fit whole episodes{hint(args.loss_type, LOSSES)}"

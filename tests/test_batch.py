@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_r1_env.batch import columns, count_drift, even_out, facts, reward_spread, share_out, summary
+from agent_r1_env.batch import columns, count_drift, facts, reward_spread, summary
 from agent_r1_env.episode import Episode, Step
 from agent_r1_env.trajectory import Row, rows
 
@@ -29,17 +29,6 @@ def test_padding_rows_are_masked_and_one_token_long() -> None:
     assert padded["env_mask"] == [[1, 1, 1], [0], [0]]
     assert padded["completion_ids"][1:] == padded["prompt_ids"][1:] == [[9], [9]]
     assert {name: len(column) for name, column in padded.items()} == dict.fromkeys(padded, 3)
-
-
-def test_rows_of_one_episode_share_its_weight_by_their_tokens() -> None:
-    shared = share_out([row(1, 0), row(3, 0), row(5, 1)])
-    assert [r.advantages[0] for r in shared] == [0.25, 0.75, 1.0]
-
-
-def test_evened_episodes_weigh_the_same_in_a_sum_over_tokens() -> None:
-    evened = even_out([row(2, 0), row(2, 0), row(8, 1)], average=6.0)
-    weights = [sum(r.advantages) for r in evened]
-    assert weights[0] + weights[1] == pytest.approx(weights[2]) == pytest.approx(6.0)
 
 
 def test_drift_counts_changed_missing_and_added_tokens() -> None:
