@@ -76,6 +76,15 @@ def test_real_rows_survive_the_way_through_parquet(
     assert back.corpus == there.corpus
 
 
+def test_the_row_group_that_is_held_is_not_pickled(tmp_path: Path) -> None:
+    rows = ParquetRows(
+        write(tmp_path / "rows.parquet", [{"a": f"{n}" * 1000} for n in range(300)], group=300)
+    )
+    small = len(pickle.dumps(rows))
+    assert rows[299].number == 300
+    assert len(pickle.dumps(rows)) == small < 2000
+
+
 def test_a_folder_may_hold_parquet_files(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.rename(file.parent / "train.parquet")
     monkeypatch.setenv("AGENT_R1_GSM8K", str(file.parent))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent_r1_env import corpus
 from agent_r1_env.bm25 import Index
 from agent_r1_env.corpus import read_paragraphs
 from agent_r1_env.errors import DataError, UnknownName
@@ -129,6 +130,19 @@ def test_every_form_of_2wiki_gives_the_same_task(
         Paragraph("Film", "By Ann. It is long."),
         Paragraph("Ann", "Born in Rome. She sings."),
     )
+
+
+def test_of_paragraphs_with_one_title_the_longest_counts(tmp_path: Path) -> None:
+    context = [["Film", ["One.", "Two."]], ["Film", ["One."]]]
+    assert load("two_wiki", tmp_path, two_wiki_row(context=context))[0].data["sentences"] == {"Film": 2}
+
+
+def test_the_spelling_of_the_first_paragraphs_holds_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "_SAMPLE", 1)
+    texts = [page.text for page in load("two_wiki", tmp_path, two_wiki_row(), two_wiki_row(_id="w2")).corpus]
+    assert texts == ["By Ann. It is long.", "Born in Rome. She sings."]
 
 
 def test_aliases_of_the_answer_are_right_answers_too(tmp_path: Path) -> None:

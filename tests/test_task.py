@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from agent_r1_env.errors import DataError, UnknownName
@@ -45,3 +49,23 @@ def test_paragraphs_can_be_found_when_they_are_asked_for() -> None:
     assert tasks.corpus == tasks.corpus == (Paragraph("A", "x"), Paragraph("B", "y"))
     assert asked == [1]
     assert "2 paragraphs" in repr(tasks)
+
+
+def test_many_threads_find_the_paragraphs_once() -> None:
+    asked = []
+    begin = threading.Barrier(8)
+
+    def find() -> list[Paragraph]:
+        asked.append(1)
+        time.sleep(0.05)  # the others come meanwhile, and must wait
+        return [Paragraph("A", "x")]
+
+    tasks = TaskSet([Task("a", "?")], name="T", origin="a test", corpus=find)
+
+    def read(_: int) -> int:
+        begin.wait(timeout=30)
+        return len(tasks.corpus)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(read, range(8))) == [1] * 8
+    assert asked == [1]
