@@ -108,9 +108,9 @@ def report(found: Comparison) -> str:
     rows = [head]
     for name, each in found.metrics.items():
         digits = measures.decimals(name)
-        bounds = f"[{each.difference.low:+.{digits}f}, {each.difference.high:+.{digits}f}]"
+        bounds = f"[{each.difference.low:+z.{digits}f}, {each.difference.high:+z.{digits}f}]"
         row = [name, f"{each.a:.{digits}f}", f"{each.b:.{digits}f}"]
-        row += [f"{each.difference.mean:+.{digits}f} {bounds}", f"{each.higher}/{each.lower}"]
+        row += [f"{each.difference.mean:+z.{digits}f} {bounds}", f"{each.higher}/{each.lower}"]
         rows.append(row + [_p(each.p)] + ([_p(found.corrected[name])] if several else []))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [

@@ -142,7 +142,7 @@ def _parts(cell: Cell) -> tuple[str, str] | None:
     value = cell.value
     if value is None or value.mean != value.mean:
         return None
-    mean, low, high = (f"{number:.{cell.decimals}f}" for number in (value.mean, value.low, value.high))
+    mean, low, high = (f"{number:z.{cell.decimals}f}" for number in (value.mean, value.low, value.high))
     return mean, f"[{low}, {high}]"
 
 

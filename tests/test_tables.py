@@ -127,12 +127,13 @@ def test_a_file_is_the_same_in_another_folder() -> None:
 
 def test_the_best_of_each_column_is_marked() -> None:
     def best(metric: str, **row: Any) -> list[bool]:
-        low = evaluation([0, 0], policy="low", row={**row, "truncated": True})
+        low = evaluation([0, 0], policy="low", row={**row, "truncated": True, "invalid_calls": 2})
         high = evaluation([1, 0], policy="high", row=row)
         return [cells[0].best for _, cells in one(low, high, metric=metric).rows]
 
     assert best("exact_match") == [False, True]
     assert best("truncation_rate") == [False, True]
+    assert best("invalid_call_rate") == [False, True]
     assert best("steps") == [False, False]
     assert best("reward", reward=1.0) == [True, True]
 
