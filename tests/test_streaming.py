@@ -321,7 +321,9 @@ def test_a_forked_process_reads_on_while_the_parent_does(file: Path) -> None:
     from agent_r1_env.task import READING
 
     with READING:  # as if another thread was searching ids at the time of the fork
-        children = [context.Process(target=_read_in_child, args=(tasks, found)) for _ in range(2)]
+        children = [
+            context.Process(target=_read_in_child, args=(tasks, found), daemon=True) for _ in range(2)
+        ]
         for child in children:
             child.start()
     expected = [f"q{number}" for number in range(50)]
