@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +44,6 @@ def trainer(plan: Recipe, args: Any, results: Results, progress: Progress) -> Ag
     from transformers import PrinterCallback
     from transformers.utils.logging import disable_progress_bar
 
-    from agent_r1_env.grpo import AgentGRPOTrainer
     from agent_r1_env.recorder import Recorder
 
     if Path(plan.model).is_dir():
@@ -50,13 +51,12 @@ def trainer(plan: Recipe, args: Any, results: Results, progress: Progress) -> Ag
     elif plan.model.startswith((".", "/", "~")):
         raise plan.error(f"there is no folder {plan.model}", "model")
     try:
-        made = AgentGRPOTrainer(
+        made = _kind(plan)(
             plan.model,
             plan.env,
             args,
             env_kwargs=plan.env_kwargs,
             train_dataset=_training_tasks(plan),
-            algorithm=plan.algorithm,
             credit=plan.credit,
             loss_mask=plan.loss_mask,
             merge=plan.merge,
@@ -74,6 +74,17 @@ def trainer(plan: Recipe, args: Any, results: Results, progress: Progress) -> Ag
         raise _setting_error(plan, str(error)) from error
     made.remove_callback(PrinterCallback)
     return made
+
+
+def _kind(plan: Recipe) -> Callable[..., AgentGRPOTrainer]:
+    """The trainer that knows the algorithm."""
+    if plan.algorithm == "ppo":
+        from agent_r1_env.ppo import AgentPPOTrainer
+
+        return partial(AgentPPOTrainer, critic=plan.critic)
+    from agent_r1_env.grpo import AgentGRPOTrainer
+
+    return partial(AgentGRPOTrainer, algorithm=plan.algorithm)
 
 
 def _training_tasks(plan: Recipe) -> Any:

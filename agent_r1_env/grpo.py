@@ -67,6 +67,7 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
     """
 
     _name = "Agent GRPO"
+    _has_critic = False
     _last_loaded_step: int  # TRL's: the step whose weights vLLM has
 
     def __init__(
@@ -118,6 +119,8 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
                 raise ValueError(f"{name} cannot be used: tools, turns and rewards belong to the environment")
         self._algorithm, self._credit = algorithm, dict(credit or {})
         assignment.get(algorithm, self._credit)  # a wrong name shows before the model is loaded
+        if "values_S" in assignment.ESTIMATORS[algorithm].needs and not self._has_critic:
+            raise ValueError(f"{algorithm} needs a critic; use agent_r1_env.ppo.AgentPPOTrainer")
         if weight_by not in UNITS:
             raise unknown_name("weight", weight_by, UNITS)
         args = adapted(args if args is not None else GRPOConfig("agent-grpo"))

@@ -46,6 +46,7 @@ class Recipe:
     Attributes:
         model: a folder, absolute if the recipe named one beside itself, or a name on the Hugging Face Hub.
         env_kwargs: arguments of ``gymnasium.make`` in training.
+        critic: fields of `agent_r1_env.critic.CriticSettings`, for the algorithm "ppo" alone.
         threads: OpenMP threads on a CPU; None leaves them alone.
         trl: settings of ``trl.GRPOConfig``; their names are checked by `check_trl`, which imports TRL.
         entry: the file it came from, for messages.
@@ -60,6 +61,7 @@ class Recipe:
     eval: Evaluation = field(default_factory=Evaluation)
     algorithm: str = "grpo"
     credit: Mapping[str, Any] = field(default_factory=dict)
+    critic: Mapping[str, Any] = field(default_factory=dict)
     loss_mask: bool = True
     merge: bool = True
     weight_by: str = "episode"
