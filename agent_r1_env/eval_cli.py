@@ -10,9 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
+
 from agent_r1_env import eval_results
 from agent_r1_env.command import add_data, blaming, count, not_negative, own_stdout, settings
-from agent_r1_env.errors import AgentR1Error, EngineError, look_up
+from agent_r1_env.errors import AgentR1Error, EngineError, look_up, nearest
 from agent_r1_env.eval_screen import progress_of, report
 
 if TYPE_CHECKING:
@@ -103,6 +105,9 @@ def _add_eval(parser: argparse.ArgumentParser) -> None:
 
 
 def _eval(options: argparse.Namespace) -> int:
+    asked = options.env[0]
+    if asked.isalpha() and asked not in gym.registry and (guess := nearest(asked, _FURTHER)):
+        options.usage(f"{asked!r} is no environment; did you mean agent-r1 eval {guess}?")
     if (options.policy is None) == (options.model is None and options.url is None):
         options.usage("give one of --policy, --model and --url (--url may go with --model)")
     form = eval_results.chosen_format(options)

@@ -374,6 +374,12 @@ def test_a_file_that_cannot_be_is_refused_before_anything_runs(
     assert "there is no folder" in capsys.readouterr().err
 
 
+def test_a_command_that_is_misspelt_is_no_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["eval", "tabel", "runs"])
+    assert "'tabel' is no environment; did you mean agent-r1 eval table?" in capsys.readouterr().err
+
+
 @pytest.mark.filterwarnings("always:.*not complete")
 def test_a_run_that_stopped_is_shown_with_a_warning(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = runs / "oracle" / "episodes.jsonl"
