@@ -13,6 +13,7 @@ TRL's colocated mode is written for GPUs. Three things must differ on a CPU, all
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -30,6 +31,8 @@ class CPUVLLMGeneration(vllm_generation.VLLMGeneration):  # type: ignore[misc]  
     def _init_vllm(self) -> None:
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
+        # TRL tries the same few ports in every process, so that two runs begun together meet at one.
+        os.environ.setdefault("MASTER_PORT", str(_free_port()))
         original = vllm_generation.LLM
         model = self.accelerator.unwrap_model(self.model)
         dtype = str(model.dtype).removeprefix("torch.")
@@ -59,6 +62,13 @@ class CPUVLLMGeneration(vllm_generation.VLLMGeneration):  # type: ignore[misc]  
         yield from self._iter_named_params()
         if tied and head is not None:
             yield "lm_head.weight", head.weight.data
+
+
+def _free_port() -> int:
+    """A port of the system's choice."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @contextmanager
