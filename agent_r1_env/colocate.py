@@ -15,18 +15,31 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import trl.generation.vllm_generation as vllm_generation
 import trl.trainer.grpo_trainer as grpo_trainer
 
+from agent_r1_env import lora
 from agent_r1_env.engines.vllm import CPU_OPTIONS, ENVIRONMENT, calm_llvmlite
 
 
-class CPUVLLMGeneration(vllm_generation.VLLMGeneration):  # type: ignore[misc]  # TRL ships no types
-    """TRL's colocated vLLM with weights that reach the CPU kernels."""
+_HEAD = "lm_head.weight"
+
+
+class MergingVLLMGeneration(vllm_generation.VLLMGeneration):  # type: ignore[misc]  # TRL ships no types
+    """TRL's colocated vLLM, which gets merged weights without the frozen ones being touched."""
+
+    def _iter_named_params(self) -> Iterator[tuple[str, torch.Tensor]]:
+        model = self.accelerator.unwrap_model(self.model)
+        merged = lora.merges_by_itself(model)
+        yield from lora.merged_weights(model) if merged else super()._iter_named_params()
+
+
+class CPUVLLMGeneration(MergingVLLMGeneration):
+    """The same with weights that reach the CPU kernels."""
 
     def _init_vllm(self) -> None:
         for name, value in ENVIRONMENT.items():
@@ -57,11 +70,12 @@ class CPUVLLMGeneration(vllm_generation.VLLMGeneration):  # type: ignore[misc]  
 
     def _weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         model = self.accelerator.unwrap_model(self.model)
-        tied = model.config.get_text_config().tie_word_embeddings
-        head = model.get_output_embeddings()
-        yield from self._iter_named_params()
-        if tied and head is not None:
-            yield "lm_head.weight", head.weight.data
+        head = getattr(model.get_output_embeddings(), "weight", None)
+        output = next((lora.plain(name) for name, weight in model.named_parameters() if weight is head), None)
+        for name, weight in self._iter_named_params():
+            yield name, weight
+            if name == output != _HEAD:
+                yield _HEAD, weight
 
 
 def _free_port() -> int:
@@ -72,15 +86,12 @@ def _free_port() -> int:
 
 
 @contextmanager
-def _cpu_generation() -> Iterator[None]:
+def colocated() -> Iterator[None]:
+    """Context in which a ``GRPOTrainer`` is built with the vLLM that fits this machine."""
     original = grpo_trainer.VLLMGeneration
-    grpo_trainer.VLLMGeneration = CPUVLLMGeneration
+    gpu = torch.accelerator.is_available()
+    grpo_trainer.VLLMGeneration = MergingVLLMGeneration if gpu else CPUVLLMGeneration
     try:
         yield
     finally:
         grpo_trainer.VLLMGeneration = original
-
-
-def colocated() -> Any:
-    """Context in which a ``GRPOTrainer`` is built with the vLLM that fits this machine."""
-    return nullcontext() if torch.accelerator.is_available() else _cpu_generation()
