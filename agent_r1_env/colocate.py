@@ -25,7 +25,6 @@ import trl.trainer.grpo_trainer as grpo_trainer
 from agent_r1_env import lora
 from agent_r1_env.engines.vllm import CPU_OPTIONS, ENVIRONMENT, calm_llvmlite
 
-
 _HEAD = "lm_head.weight"
 
 

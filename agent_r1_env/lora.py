@@ -86,15 +86,19 @@ def merged_weights(model: Any) -> Iterator[tuple[str, Any]]:
 
     base = model.get_base_model()
     layers: dict[str, Any] = {
-        name: each for name, each in base.named_modules() if isinstance(each, LoraLayer)
+        f"{name}.base_layer.weight": each
+        for name, each in base.named_modules()
+        if isinstance(each, LoraLayer)
     }
     for name, weight in base.named_parameters():
         if model.prefix in name:
             continue
-        layer, merged = layers.get(name.removesuffix(".base_layer.weight")), weight.data
-        with torch.no_grad():
-            for adapter in () if layer is None else layer.active_adapters:
-                merged = merged + layer.get_delta_weight(adapter).to(merged)
+        merged = weight.data
+        if name in layers:
+            layer = layers[name]
+            with torch.no_grad():
+                for adapter in layer.active_adapters:
+                    merged = merged + layer.get_delta_weight(adapter).to(merged)
         yield plain(name), merged
 
 
