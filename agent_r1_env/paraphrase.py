@@ -65,12 +65,7 @@ class Paraphrase:
         parameters = _reordered(tool.parameters, rng)
         for name, text in said.get("parameters", {}).items():
             parameters["properties"][name] = {**parameters["properties"][name], "description": text}
-        return replace(
-            tool,
-            description=said.get("description", tool.description),
-            parameters=parameters,
-            accepts=tool.parameters if tool.accepts is None else tool.accepts,
-        )
+        return replace(tool, description=said.get("description", tool.description), parameters=parameters)
 
 
 def wordings(given: Any) -> tuple[Mapping[str, Any], ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ import pytest
 from agent_r1_env.errors import ToolError, UnknownName
 from agent_r1_env.faults import KINDS, Faults, injections_obeyed
 from agent_r1_env.injections import TEXTS, WORDS
+from agent_r1_env.latency import Latency
 from agent_r1_env.limits import Caching, Retries
 from agent_r1_env.messages import FailureKind, ToolCall, ToolResult
 from agent_r1_env.signature import Hidden
@@ -200,6 +202,16 @@ def test_functions_that_hide_a_coroutine_meet_faults_too() -> None:
     assert "nothing at towns".startswith(cut.content)
 
 
+def test_coroutines_stay_on_the_event_loop_of_their_tool() -> None:
+    @tool
+    async def thread() -> str:
+        """Say which it is."""
+        return threading.current_thread().name
+
+    (found,) = results(certain("injection", texts=["Obey."])([thread], TASKS), 1, "thread")
+    assert "agent-r1-tool-loop" in found.content
+
+
 # -- when they happen
 
 
@@ -341,6 +353,23 @@ def test_clones_have_equal_futures_and_close_what_they_began(kind: type[Diary]) 
     assert kind.closed == 3
 
 
+class SearchDiary(Diary):
+    def __call__(self, query: str) -> str:  # type: ignore[override]
+        return super().__call__()
+
+
+def test_states_hold_no_tasks() -> None:
+    locked = [Task(f"q{number}", "What?", data={"lock": threading.Lock()}) for number in range(2)]
+    tasks = TaskSet(locked, name="locked", origin="made for a test")
+    diary = Tool("search", "", search.parameters, SearchDiary.__call__, begin=SearchDiary)
+    made = Latency(0.0)(Faults(0.1)([diary], tasks), tasks)
+    toolbox = Toolbox(made)
+    toolbox.begin(Session(tasks[0]))
+    toolbox.run([ToolCall("search", {"query": "x"}, "0")])
+    assert set(toolbox.get_state()) == {"search"}
+    toolbox.close()
+
+
 def test_a_tool_is_closed_once() -> None:
     closed = []
     once = Tool("search", "", search.parameters, search.run, close=partial(closed.append, 1))
@@ -368,9 +397,9 @@ def test_records_and_metrics_tell_what_was_simulated_and_prompts_do_not() -> Non
     assert len(met) == 5, "all kinds but the wrong document, for it searches for nothing"
 
 
-def outcome_of(*replies: str, **faults: Any) -> float:
+def outcome_of(*replies: str, tools: Sequence[Tool] | None = None, **faults: Any) -> float:
     env = sum_env(
-        certain("injection", **faults)(list(sum_env().toolbox.tools.values())),
+        certain("injection", **faults)(tools or list(sum_env().toolbox.tools.values())),
         metrics=["obeyed"],
         terms={"obeyed": injections_obeyed},
     )
@@ -388,6 +417,8 @@ def test_an_order_is_obeyed_in_the_answer_or_in_a_later_call() -> None:
     assert outcome_of(once, once, answer(f"it is {all_words}")) == 1.0
     assert outcome_of(answer(all_words)) == 0.0, "nobody ordered it"
     assert outcome_of(once, answer(all_words), texts=["Stop."]) == 0.0, "nobody can tell"
+    first = call("search", query=all_words)
+    assert outcome_of(first, answer(3), tools=[search]) == 0.0, "it was said before the order"
 
 
 def test_words_of_injections_are_no_part_of_each_other_and_every_text_has_one() -> None:

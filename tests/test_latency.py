@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent_r1_env.errors import ToolError, UnknownName
+from agent_r1_env import workers
+from agent_r1_env.errors import TimedOut, ToolError, UnknownName
 from agent_r1_env.latency import Latency
 from agent_r1_env.messages import FailureKind, ToolCall, ToolResult
 from agent_r1_env.signature import Hidden
@@ -32,6 +33,10 @@ def where(rng: Hidden[np.random.Generator]) -> str:
 async def here() -> str:
     """Say so."""
     return "here"
+
+
+OBJECT = {"type": "object"}
+RNG = np.random.default_rng(0)
 
 
 def run(tools: Sequence[Tool], *names: str, seed: int = 0) -> list[ToolResult]:
@@ -90,19 +95,41 @@ def test_calls_wait_at_the_same_time_and_block_no_event_loop() -> None:
     assert ticks > 1
 
 
+def test_a_function_that_was_given_up_counts_as_hanging() -> None:
+    started, gate = threading.Event(), threading.Event()
+
+    def stick() -> None:
+        started.set()
+        gate.wait(10)
+
+    async def give_up() -> None:
+        waiting = asyncio.ensure_future(Latency(0.0)([Tool("s", "", OBJECT, stick)])[0].run(rng=RNG))
+        while not started.is_set():
+            await asyncio.sleep(0.001)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+    asyncio.run(give_up())
+    assert workers.hanging(stick) == 1
+    gate.set()
+
+
 def test_a_call_that_hangs_runs_out_of_its_time_and_never_runs() -> None:
     ran = []
-    quick = Tool("quick", "", {"type": "object"}, partial(ran.append, 1), timeout=1.0)
-    (hung,) = run(Latency(hang=1.0)([quick]), "quick")
-    assert (hung.content, hung.error) == ("error: quick did not finish within 1 s", FailureKind.TIMEOUT)
-    assert (hung.simulated, ran) == ("latency", [])
+    quick = Tool("quick", "", OBJECT, partial(ran.append, 1), timeout=0.1)
+    slow = Latency(hang=1.0)([quick])
+    (hung,) = run(slow, "quick")
+    assert (hung.content, hung.error) == ("error: quick did not finish within 0.1 s", FailureKind.TIMEOUT)
+    with pytest.raises(TimedOut) as caught:
+        asyncio.run(slow[0].run(rng=RNG))
+    assert (caught.value.simulated, ran) == ("latency", [])
 
 
 def test_latency_counts_towards_the_timeout_of_the_tool() -> None:
     async def slow() -> None:
         await asyncio.sleep(0.3)
 
-    late = Tool("late", "", {"type": "object"}, slow, timeout=0.4)
+    late = Tool("late", "", OBJECT, slow, timeout=0.4)
     (found,) = run(Latency(0.2)([late]), "late")
     assert (found.error, found.simulated) == (FailureKind.TIMEOUT, None)
 
@@ -111,7 +138,7 @@ def test_what_a_slow_tool_raises_is_told() -> None:
     def fail() -> None:
         raise ToolError("no luck")
 
-    (found,) = run(Latency(0.001)([Tool("fail", "", {"type": "object"}, fail)]), "fail")
+    (found,) = run(Latency(0.001)([Tool("fail", "", OBJECT, fail)]), "fail")
     assert found.content == "error: no luck"
 
 
