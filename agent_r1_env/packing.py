@@ -139,6 +139,14 @@ def padded(rows: Sequence[Row], pad_token: int, side: Side = "right") -> Padded:
     )
 
 
+def padded_parts(parts: Sequence[Sequence[int]], pad_token: int, side: Side) -> Ints:
+    """(R, T) ids of prompts alone, or of completions alone, filled up on one side."""
+    table = np.full((len(parts), max(map(len, parts), default=0)), pad_token, dtype=np.int32)
+    for line, part in zip(table, parts, strict=True):
+        line[len(line) - len(part) if side == "left" else 0 :][: len(part)] = part
+    return table
+
+
 def packed(rows: Sequence[Row], tokens: int) -> list[Packed]:
     """Pack rows into as few sequences of at most ``tokens`` tokens as the longest-first rule finds.
 
