@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 
 import agent_r1_env
-from agent_r1_env import eval_cli
+from agent_r1_env import audit_cli, eval_cli, export_cli
 from agent_r1_env.command import add_data, blaming, count, own_stdout, settings
 from agent_r1_env.errors import AgentR1Error
 
@@ -67,6 +67,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_serve_search(commands.add_parser("serve-search", help="serve BM25 search over a file of paragraphs"))
     _add_tools(commands.add_parser("tools", help="check, list, show and call tools"), own)
     _add_formats(commands.add_parser("formats", help="show the wire formats, or read a reply with one"))
+    audit_cli.add_parser(commands)
+    export_cli.add_parser(commands)
     doctor = commands.add_parser("doctor", help="show what is installed and what fits together")
     _add_doctor(doctor)
     return parser
