@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_r1_env.errors import AgentR1Error, RecipeError
+from agent_r1_env.health import Monitor
 from agent_r1_env.progress import Progress
 from agent_r1_env.recipe import Recipe
 from agent_r1_env.results import Results
@@ -64,7 +65,8 @@ def trainer(plan: Recipe, args: Any, results: Results, progress: Progress) -> Ag
             episodes_path=results.episodes,
             concurrency=plan.concurrency,
             rows_at_once=plan.rows_at_once,
-            callbacks=[Recorder(results, progress)],
+            callbacks=[Recorder(results, progress, Monitor(plan.health))],
+            peft_config=None if plan.lora is None else plan.lora.config(),
         )
     except AgentR1Error:
         raise

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_r1_env import credit
+from agent_r1_env import credit, health
 from agent_r1_env.catalog import Catalog
 from agent_r1_env.entry import Entry, entry_schema, read_entry
 from agent_r1_env.errors import RecipeError, UnknownName, hint
+from agent_r1_env.lora import Lora
 
 # What a run decides by itself; a recipe that sets it would be set right in silence.
 _OURS = {
@@ -25,18 +26,23 @@ _OURS = {
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How the policy is scored before and after training.
+    """How the policy is scored before, during and after training, always on the same tasks.
 
     Attributes:
         episodes: number of held-out tasks; 0 leaves the evaluation out.
         env_kwargs: whole arguments of ``gymnasium.make``, those of training included.
         temperature: None is that of training.
+        every: updates between evaluations in training; None leaves those out.
+        best: what the best checkpoint is chosen by, "reward" or a metric; None is "exact_match" where the
+            environment has it, else "reward".
     """
 
     episodes: int = 200
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     temperature: float | None = None
     seed: int = 0
+    every: int | None = None
+    best: str | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,8 @@ class Recipe:
         model: a folder, absolute if the recipe named one beside itself, or a name on the Hugging Face Hub.
         env_kwargs: arguments of ``gymnasium.make`` in training.
         critic: fields of `agent_r1_env.critic.CriticSettings`, for the algorithm "ppo" alone.
+        lora: trains an adapter; None trains all weights.
+        health: limits of `agent_r1_env.health.LIMITS` in place of the default ones.
         threads: OpenMP threads on a CPU; None leaves them alone.
         trl: settings of ``trl.GRPOConfig``; their names are checked by `check_trl`, which imports TRL.
         entry: the file it came from, for messages.
@@ -69,6 +77,8 @@ class Recipe:
     rows_at_once: int | None = None
     threads: int | None = None
     seed: int = 0
+    lora: Lora | None = None
+    health: Mapping[str, float] = field(default_factory=dict)
     entry: Entry | None = field(default=None, repr=False, compare=False)
 
     def check_trl(self, known: set[str]) -> None:
@@ -93,7 +103,9 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as it is written beside the results."""
         fields = (f for f in dataclasses.fields(self) if f.name != "entry")
-        return {f.name: getattr(self, f.name) for f in fields} | {"eval": dataclasses.asdict(self.eval)}
+        adapter = None if self.lora is None else dataclasses.asdict(self.lora)
+        nested = {"eval": dataclasses.asdict(self.eval), "lora": adapter}
+        return {f.name: getattr(self, f.name) for f in fields} | nested
 
     def error(self, reason: str, *keys: str) -> RecipeError:
         """The error to raise about the key at ``keys``, with its place in the file."""
@@ -127,6 +139,12 @@ def load(recipe: str | Path, overrides: Mapping[str, Any] | None = None) -> Reci
     except UnknownName as unknown:
         key = "credit" if made.algorithm in credit.ESTIMATORS else "algorithm"
         raise entry.error(str(unknown), key) from None
+    try:
+        health.check(made.health)
+    except UnknownName as unknown:
+        raise made.error(str(unknown), "health") from None
+    if made.eval.every and not made.eval.episodes:
+        raise made.error("every needs episodes to evaluate with, which are 0", "eval", "every")
     for name, instead in _OURS.items():
         if name in made.trl:
             raise made.error(f"{name} is not set under trl; use {instead}", "trl", name)
@@ -163,7 +181,10 @@ def _made(entry: Entry, beside: bool) -> Recipe:
     model = str(data["model"])
     if beside and model.startswith(("./", "../")):
         model = str((entry.path.parent / model).resolve())
-    return Recipe(**{**data, "model": model, "eval": Evaluation(**evaluation), "entry": entry})
+    changed = {"model": model, "eval": Evaluation(**evaluation), "entry": entry}
+    if "lora" in data:
+        changed["lora"] = Lora(**data["lora"])
+    return Recipe(**{**data, **changed})
 
 
 def _near(name: str, known: set[str]) -> str:
