@@ -124,11 +124,11 @@ def chosen(tools: Sequence[Tool], names: Sequence[str] | None) -> list[bool]:
     return [names is None or name in names for name in known]
 
 
-def named(names: Any) -> tuple[str, ...] | None:
+def named(names: Any, option: str = "tools") -> tuple[str, ...] | None:
     """Names of tools as a setting; None: all of them.
 
     Raises:
-        TypeError: it is no list of names.
+        ValueError: it is no list of names.
     """
     if names is None:
         return None
@@ -137,7 +137,7 @@ def named(names: Any) -> tuple[str, ...] | None:
         or not isinstance(names, Sequence)
         or not all(isinstance(n, str) for n in names)
     ):
-        raise TypeError(f"tools must be a list of names, got {names!r}")
+        raise ValueError(f"{option} must be a list of names, got {names!r}")
     return tuple(names)
 
 

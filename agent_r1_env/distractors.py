@@ -45,13 +45,13 @@ class Distractors:
         self, count: int | None = None, *, names: Sequence[str] | None = None, seed: int = 0
     ) -> None:
         if (count is None) == (names is None):
-            raise TypeError("distractors need either count, how many, or names, which ones")
+            raise ValueError("distractors need either count, how many, or names, which ones")
         known = available()
         if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
             raise ValueError(f"count must be a whole number from 0, got {count!r}")
         if count is not None and count > len(known):
             raise ValueError(f"count is {count}, but there are {len(known)} distractors")
-        self.count, self.names = count, named(names)
+        self.count, self.names = count, named(names, "names")
         for name in self.names or ():
             if name not in known:
                 raise unknown_name("distractor", name, known)

@@ -268,6 +268,7 @@ def _rates(general: float, given: Mapping[str, float | None]) -> dict[str, float
 
 
 def _texts(texts: Any) -> tuple[str, ...]:
-    if isinstance(texts, str) or not texts or not all(isinstance(text, str) and text for text in texts):
-        raise TypeError(f"texts must be a list of texts, got {texts!r}")
+    listed = isinstance(texts, list | tuple) and texts
+    if not listed or not all(isinstance(text, str) and text for text in texts):
+        raise ValueError(f"texts must be a list of texts, got {texts!r}")
     return tuple(texts)

@@ -25,15 +25,14 @@ from agent_r1_env.task import TaskSet
 from agent_r1_env.tool import Tool
 
 _MARGIN = 0.25
+"""Seconds before the tool's timeout at which a longer wait is given up; less where that is short."""
 
 
 class Latency:
     """Lets every call wait before it runs. The wait is real and counts towards the tool's timeout.
 
-    A wait that the tool's timeout ends is marked as simulated in records, and counted in
-    ``metrics["simulated/latency"]``.
-
-    Nothing is blocked meanwhile but the call itself: no thread, and no event loop.
+    Nothing is blocked meanwhile but the call itself: no thread, and no event loop. A wait that the tool's
+    timeout ends is marked as simulated in records, and counted in ``metrics["simulated/latency"]``.
 
     Args:
         constant: seconds of each call.
@@ -45,8 +44,8 @@ class Latency:
         seed: other waits for the same seeds of the environment.
 
     Raises:
-        TypeError: not exactly one distribution, unless calls hang and are not slow otherwise.
-        ValueError: seconds are negative or not finite, or a share is none.
+        ValueError: not exactly one distribution, unless calls hang and are not slow otherwise; seconds are
+            negative or not finite; or a share is none.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class Latency:
         asked = [name for name, value in given.items() if value is not None]
         if len(asked) > 1 or not (asked or self.hang):
             found = " and ".join(asked) or "none of them"
-            raise TypeError(f"latency is one of constant, uniform and lognormal, or hang; got {found}")
+            raise ValueError(f"latency is one of constant, uniform and lognormal, or hang; got {found}")
         self.constant = 0.0 if constant is None else _seconds("constant", constant)
         self.uniform = None if uniform is None else _pair("uniform", uniform, "[least, most]")
         self.lognormal = None if lognormal is None else _pair("lognormal", lognormal, "[median, sigma]")
@@ -110,7 +109,7 @@ class _Slow(Around):
 
     async def __call__(self, /, **arguments: Any) -> Any:
         seconds = self._latency.seconds(self._filled.luck(arguments, self._latency.salt).rng())
-        # Given up a moment before the time is up: a time-out from outside would not be marked.
+        # A time-out from outside would not be marked as simulated.
         patience = self._timeout - min(_MARGIN, self._timeout / 4)
         await asyncio.sleep(min(seconds, patience))
         if seconds > patience:
@@ -129,5 +128,5 @@ def _seconds(name: str, value: Any) -> float:
 
 def _pair(name: str, value: Any, meaning: str) -> tuple[float, float]:
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
-        raise TypeError(f"{name} is {meaning}, got {value!r}")
+        raise ValueError(f"{name} is {meaning}, got {value!r}")
     return _seconds(name, value[0]), _seconds(name, value[1])

@@ -31,7 +31,7 @@ class Paraphrase:
         tools: names of the tools to describe anew; all by default.
 
     Raises:
-        TypeError: a wording is none.
+        ValueError: a wording is none.
         UnknownName: it has a key that no wording has.
     """
 
@@ -44,7 +44,7 @@ class Paraphrase:
     ) -> None:
         self.seed, self.tools = whole_seed(seed), named(tools)
         if texts is not None and not isinstance(texts, Mapping):
-            raise TypeError(f"texts must be a mapping from tools to other words, got {texts!r}")
+            raise ValueError(f"texts must be a mapping from tools to other words, got {texts!r}")
         self.texts = {name: wordings(given) for name, given in (texts or {}).items()}
 
     def __call__(self, tools: Sequence[Tool], tasks: TaskSet | None = None) -> list[Tool]:
@@ -72,22 +72,22 @@ def wordings(given: Any) -> tuple[Mapping[str, Any], ...]:
     """One wording or several, checked as far as they can be without the tool.
 
     Raises:
-        TypeError: one is no mapping of texts.
+        ValueError: one is no mapping of texts.
         UnknownName: it has a key that no wording has.
     """
     found = given if isinstance(given, list | tuple) else [given]
     for wording in found:
         if not isinstance(wording, Mapping) or not wording:
-            raise TypeError(f"other words are a mapping of {' and '.join(KEYS)}, got {wording!r}")
+            raise ValueError(f"other words are a mapping of {' and '.join(KEYS)}, got {wording!r}")
         for key in wording:
             if key not in KEYS:
                 raise unknown_name("key", str(key), KEYS, "other words for a tool")
         texts = wording.get("parameters", {})
         if not isinstance(texts, Mapping):
-            raise TypeError(f"parameters in other words are a mapping from names to texts, got {texts!r}")
+            raise ValueError(f"parameters in other words are a mapping from names to texts, got {texts!r}")
         for text in (wording.get("description", "x"), *texts.values()):
             if not isinstance(text, str) or not text:
-                raise TypeError(f"a description must be text, got {text!r}")
+                raise ValueError(f"a description must be text, got {text!r}")
     return tuple(found)
 
 

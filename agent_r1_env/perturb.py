@@ -8,8 +8,8 @@ A perturbation makes other tools of an environment's. They are named with their 
       - distractors: 5
       - paraphrase: {seed: 1}
 
-What was simulated stands under ``simulated`` in the records of calls and is counted in the metrics. A tool that
-others are put around has no cache, and a recording that is replayed gives what was recorded.
+What was simulated stands under ``simulated`` in the records of calls and is counted in the metrics. Faulty and
+slow tools have no cache, and a recording that is replayed gives what was recorded.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def resolve(spec: Any) -> list[Perturbation]:
 
     Raises:
         UnknownName: there is no such perturbation, or it has no such option.
-        TypeError, ValueError: it is none of those, or an option has no value that it can have.
+        ValueError: it is none of those, or an option has no value that it can have.
     """
     if spec is None:
         return []
@@ -67,14 +67,14 @@ def _resolved(spec: Any) -> Perturbation:
     if isinstance(spec, str):
         spec = {spec: {}}
     if not isinstance(spec, Mapping) or len(spec) != 1:
-        raise TypeError(
+        raise ValueError(
             "a perturbation is one key and its options, such as {faults: {timeout: 0.1}}; "
             f"write several as a list; got {spec!r}"
         )
     ((name, options),) = spec.items()
     make = look_up("perturbation", str(name), PERTURBATIONS)
     known = list(inspect.signature(make).parameters)
-    given = options if isinstance(options, Mapping) else {known[0]: options}
+    given = options if isinstance(options, Mapping) else {} if options is None else {known[0]: options}
     for option in given:
         if option not in known:
             raise unknown_name("option", str(option), known, f"the perturbation {name!r}")

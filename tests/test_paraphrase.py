@@ -154,6 +154,6 @@ def test_mistakes_in_a_file_are_told_with_their_place(tmp_path: Any, text: str, 
     ],
 )
 def test_words_that_cannot_be_are_told(texts: Any, told: str) -> None:
-    with pytest.raises((TypeError, UnknownName)) as caught:
+    with pytest.raises((ValueError, UnknownName)) as caught:
         Paraphrase(texts=texts)([travel])
     assert told in str(caught.value)

@@ -179,13 +179,14 @@ def test_a_tool_that_the_environment_lacks_is_told_with_the_file(folder: Path) -
     ],
 )
 def test_mistakes_of_a_caller_are_told(spec: Any, told: str) -> None:
-    with pytest.raises((UnknownName, ValueError, TypeError)) as caught:
+    with pytest.raises((UnknownName, ValueError)) as caught:
         made(spec)
     assert told in str(caught.value)
 
 
 def test_a_name_or_the_value_of_the_first_option_is_enough() -> None:
     (paraphrase,) = resolve("paraphrase")
+    assert type(resolve([{"paraphrase": None}])[0]) is type(paraphrase)
     (faults,) = resolve({"faults": 0.1})
     assert type(paraphrase) is PERTURBATIONS["paraphrase"]
     assert faults.rates["cut"] == 0.1  # type: ignore[attr-defined]
