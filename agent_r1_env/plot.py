@@ -14,8 +14,17 @@ _RATES = {
 }
 
 
-def save_curve(logged: Sequence[Mapping[str, Any]], path: Path, title: str) -> None:
-    """Draw reward and rates over the updates; nothing is drawn while there is no update."""
+def save_curve(
+    logged: Sequence[Mapping[str, Any]],
+    path: Path,
+    title: str,
+    evaluated: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Draw reward and rates over the updates; nothing is drawn while there is no update.
+
+    Args:
+        evaluated: scores on held-out tasks, drawn as points with their 95 % intervals.
+    """
     from matplotlib.figure import Figure  # not pyplot, which would keep state and choose a window
 
     entries = [entry for entry in logged if "reward" in entry]
@@ -27,17 +36,33 @@ def save_curve(logged: Sequence[Mapping[str, Any]], path: Path, title: str) -> N
     reward = [entry["reward"] for entry in entries]
     above.plot(steps, reward, color="0.75", label="each update")
     above.plot(steps, _smooth(reward), color="C0", label="moving average")
+    _points(above, evaluated, "reward", "held-out tasks")
     above.set(title=title, ylabel="reward of an episode")
     above.legend(loc="best")
     for name, label in _RATES.items():
         points = [(entry["step"], entry[name]) for entry in entries if entry.get(name) is not None]
         if points:
             below.plot(*zip(*points, strict=True), label=label)
+    _points(below, evaluated, "exact_match", "exact match, held-out tasks")
     below.set(xlabel="update", ylabel="share", ylim=(-0.02, 1.02))
     below.legend(loc="best")
     for axes in (above, below):
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=120)
+
+
+def _points(axes: Any, evaluated: Sequence[Mapping[str, Any]], name: str, label: str) -> None:
+    """Scores of evaluations with their intervals, joined so that the eye can follow."""
+    means, lows, highs = (f"eval/{name}{end}" for end in ("", "/low", "/high"))
+    points = [entry for entry in evaluated if entry.get(means) is not None]
+    if not points:
+        return
+    below = [entry[means] - entry[lows] for entry in points]
+    above = [entry[highs] - entry[means] for entry in points]
+    steps, values = [entry["step"] for entry in points], [entry[means] for entry in points]
+    axes.errorbar(
+        steps, values, (below, above), fmt="o--", color="black", capsize=3, linewidth=1, label=label
+    )
 
 
 def _smooth(values: Sequence[float], width: int = 5) -> list[float]:

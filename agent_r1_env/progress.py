@@ -57,6 +57,18 @@ class Progress:
             text = f"{self._title} {done}/{total}"
             print(f"{text}  {note}" if note else text, file=self._stream, flush=True)
 
+    def busy(self, note: str) -> None:
+        """Show on the bar what is done between two steps."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(note)
+
+    def tell(self, text: str) -> None:
+        """Print something for a person to read, above the bar if there is one."""
+        if self._bar is not None:
+            self._bar.write(text, file=self._stream)
+        elif not self._quiet:
+            print(text, file=self._stream, flush=True)
+
     def end(self) -> float:
         """End the phase; returns its seconds."""
         if self._bar is not None:

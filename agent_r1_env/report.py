@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,13 @@ def screen(plan: Recipe, name: str, found: Mapping[str, Any]) -> str:
         "",
     ]
     lines += _scores(found["before"], found["after"])
-    lines += [
-        f"curve      {near / 'reward.png'}",
-        f"episodes   {near / 'episodes.jsonl'}",
-        f"policy     {near / 'policy'}",
-        "",
-        "next:",
-        "  " + _eval_command(plan, str(near / "policy")),
-    ]
+    best, chosen = found["best"], near / "policy"
+    lines += [f"curve      {near / 'reward.png'}", f"episodes   {near / 'episodes.jsonl'}"]
+    lines.append(f"policy     {near / 'policy'}")
+    if best is not None:
+        lines.append(f"best       {near / 'best'}   # {_best(best, found['steps'])}")
+        chosen = near / "policy" if best["step"] == found["steps"] else near / "best"
+    lines += [*_warnings(found["warnings"], near), "", "next:", "  " + _eval_command(plan, str(chosen))]
     if plan.loss_mask:
         lines.append(f"  agent-r1 train {name} --no-loss-mask   # what training on tool results does")
     return "\n".join(lines)
@@ -64,6 +63,22 @@ def _scores(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -
     for key in ("tool_call_rate", "invalid_call_rate"):
         lines.append(_row(key.replace("_", " "), f"{before[key]:.3f}", f"{after[key]:.3f}", ""))
     return [*lines, f"(questions from {after['data']}; 95 % intervals)", ""]
+
+
+def _best(best: Mapping[str, Any], steps: int) -> str:
+    """Where the best policy comes from, and why its score is not to be believed."""
+    label = _NAMES.get(best["metric"], best["metric"])
+    when = "the last update" if best["step"] == steps else f"update {best['step']}"
+    return f"{label} {best['value']:.3f} at {when}, chosen on these tasks: others show what it is worth"
+
+
+def _warnings(warnings: Sequence[Mapping[str, Any]], folder: Path) -> list[str]:
+    """The last warning of each kind."""
+    if not warnings:
+        return []
+    latest = {each["kind"]: each for each in warnings}
+    lines = [f"warnings   {folder / 'health.jsonl'}   # what to try stands there"]
+    return lines + [f"  {kind} at update {each['step']}: {each['seen']}" for kind, each in latest.items()]
 
 
 def _row(*cells: str) -> str:

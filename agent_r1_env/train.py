@@ -21,6 +21,7 @@ from typing import Any
 import gymnasium as gym
 
 from agent_r1_env import assembly, plot, recipe, report
+from agent_r1_env.heldout import HeldOut, of_main, save_policy
 from agent_r1_env.progress import Progress
 from agent_r1_env.recipe import Recipe
 from agent_r1_env.results import Results, open_results
@@ -62,7 +63,8 @@ def run(
         quiet: show neither progress nor the last screen.
 
     Returns:
-        ``output``, ``steps``, ``before`` and ``after`` (scores, or None), ``seconds`` by phase.
+        ``output``, ``steps``, ``before`` and ``after`` (scores, or None), ``best`` (``step``, ``metric`` and
+        ``value`` of the best policy, or None), ``warnings`` (see `health.Alert`), ``seconds`` by phase.
 
     Raises:
         RecipeError: the recipe is wrong, or its model, environment or settings of TRL are.
@@ -109,7 +111,7 @@ class _Session:
     ) -> None:
         self.plan, self.progress, self.resume = plan, progress, resume
         args = assembly.trl_config(plan)
-        self.results = Results(_of_main(results and results.folder))
+        self.results = Results(of_main(results and results.folder))
         args.output_dir = str(self.results.folder)
         self.main = args.process_index == 0
         self.seconds: dict[str, float] = {}
@@ -117,20 +119,36 @@ class _Session:
             notes = {"recipe": plan.to_dict(), "versions": _versions(), "seed": plan.seed}
             self.results.note(state="running", threads=os.environ.get("OMP_NUM_THREADS"), **notes)
         self.trainer = assembly.trainer(plan, args, self.results, progress)
+        self.held_out = HeldOut(plan, self.trainer, self.results, progress)
+        if plan.eval.every:
+            from agent_r1_env.recorder import Evaluations
+
+            self.trainer.add_callback(Evaluations(self.held_out, plan.eval.every))
         self.seconds["start"] = time.perf_counter() - started
 
     def run(self) -> dict[str, Any]:
         """Everything, or what an earlier run left to do."""
-        before = _of_main(self.results.notes().get("before") if self.resume else None)
+        before = of_main(self.results.notes().get("before") if self.resume else None)
         if before is None:
             before = self._evaluate("before")
         self._train()
         after = self._evaluate("after")
         steps = int(self.trainer.state.global_step)
+        if self.plan.eval.every:
+            self.held_out.keep(steps, after)
+        best = self.results.best_record() if self.main else None
         if self.main:
-            self.results.note(state="finished", steps=steps, seconds=self.seconds)
-        output = str(self.results.folder)
-        return {"output": output, "steps": steps, "before": before, "after": after, "seconds": self.seconds}
+            self._draw()
+            self.results.note(state="finished", steps=steps, seconds=self.seconds, best=best)
+        return {
+            "output": str(self.results.folder),
+            "steps": steps,
+            "before": before,
+            "after": after,
+            "best": best,
+            "warnings": self.results.warnings(),
+            "seconds": self.seconds,
+        }
 
     def stopped(self) -> None:
         """Leave the curve of what there is."""
@@ -145,14 +163,16 @@ class _Session:
         self.trainer.close()
 
     def _train(self) -> None:
-        checkpoint = _of_main(self.results.last_checkpoint() if self.resume else None)
+        checkpoint = of_main(self.results.last_checkpoint() if self.resume else None)
         done = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
         if self.main:
             self.results.forget_after(done)
         self.progress.begin("training", self._total_steps(), done)
         self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        self.seconds["train"] = self.progress.end()
-        self.trainer.save_model(str(self.results.policy))
+        self.seconds["train"] = self.progress.end() - self.held_out.seconds
+        if self.held_out.seconds:
+            self.seconds["evaluate_during"] = self.held_out.seconds
+        save_policy(self.trainer, self.plan, self.results.policy)
         if self.main:
             self._draw()
 
@@ -164,36 +184,19 @@ class _Session:
 
     def _evaluate(self, when: str) -> dict[str, Any] | None:
         """Scores of the policy of now; the main process plays, the others only hand over their weights."""
-        wanted = self.plan.eval
-        if not wanted.episodes:
+        if not self.plan.eval.episodes:
             return None
-        engine = self.trainer.engine()
-        scores = None
-        if self.main:
-            from agent_r1_env.evaluate import evaluate
-
-            self.progress.begin(f"evaluation {when} training", wanted.episodes)
-            file = self.results.evaluation(when)
-            file.unlink(missing_ok=True)
-            scores = evaluate(
-                self.plan.env,
-                engine=engine,
-                n=wanted.episodes,
-                env_kwargs=wanted.env_kwargs,
-                seed=wanted.seed,
-                sampling=assembly.eval_sampling(self.trainer, self.plan),
-                concurrency=self.plan.concurrency,
-                name=self.plan.model if when == "before" else str(self.results.policy),
-                episodes=file,
-                progress=lambda done, total: self.progress.at(done, total, every=50),
-            ).to_dict()
+        self.progress.begin(f"evaluation {when} training", self.plan.eval.episodes)
+        scores = self.held_out(when, lambda done, total: self.progress.at(done, total, every=50))
+        if scores is not None:
+            self.held_out.measure(scores)
             self.seconds[f"evaluate_{when}"] = self.progress.end()
             self.results.note(**{when: scores})
-        self.trainer.accelerator.wait_for_everyone()
         return scores
 
     def _draw(self) -> None:
-        plot.save_curve(self.results.logged(), self.results.curve, self.plan.name)
+        results = self.results
+        plot.save_curve(results.logged(), results.curve, self.plan.name, results.evaluated())
 
 
 def _prepare(threads: int | None) -> None:
@@ -229,13 +232,6 @@ def _calm() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
-
-
-def _of_main(value: Any) -> Any:
-    """What the main process has, on every process."""
-    from accelerate.utils import broadcast_object_list
-
-    return broadcast_object_list([value])[0]
 
 
 def _versions() -> dict[str, str]:

@@ -33,6 +33,8 @@ def found(**changes: Any) -> dict[str, Any]:
         "steps": 60,
         "before": scores(0.2),
         "after": scores(0.8),
+        "best": None,
+        "warnings": [],
         "seconds": seconds,
     } | changes
 

@@ -68,8 +68,9 @@ def test_a_run_leaves_everything_that_it_promises(recipe: Path, tmp_path: Path, 
     found = train.run(recipe, output=tmp_path / "out", seed=3)
     out = tmp_path / "out"
     assert [name for name in FILES if not (out / name).exists()] == []
-    assert [entry["step"] for entry in lines(out / "metrics.jsonl")] == [1, 2]
-    assert {entry["agent/drift"] for entry in lines(out / "metrics.jsonl")} == {0}
+    assert [entry["step"] for entry in Results(out).logged()] == [1, 2]
+    assert {entry["agent/drift"] for entry in Results(out).logged()} == {0}
+    assert [entry["step"] for entry in Results(out).evaluated()] == [0, 2]
     assert [e.policy_version for e in read_episodes(out / "episodes.jsonl")] == [0] * 8 + [1] * 8
     assert len(list(read_episodes(out / "eval_before.jsonl"))) == 4
     notes = json.loads((out / "run.json").read_text())
