@@ -289,8 +289,8 @@ def test_train_passes_on_what_was_given(
 def test_a_mistake_in_training_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "no recipe named 'quikstart'" in fails(capsys, "train", "quikstart")
     file = tmp_path / "mine.yaml"
-    file.write_text("name: mine\nmodel: x\nenv: AgentR1/HotpotQA-v0\ntrl: {}\nadvantge: grpo\n")
-    assert f"{file}:5:1: unknown key 'advantge'; did you mean 'advantage'" in fails(capsys, "train", file)
+    file.write_text("name: mine\nmodel: x\nenv: AgentR1/HotpotQA-v0\ntrl: {}\nalgoritm: grpo\n")
+    assert f"{file}:5:1: unknown key 'algoritm'; did you mean 'algorithm'" in fails(capsys, "train", file)
 
 
 def test_values_on_the_command_line_follow_the_rules_of_the_files() -> None:
