@@ -8,8 +8,8 @@ A perturbation makes other tools of an environment's. They are named with their 
       - distractors: 5
       - paraphrase: {seed: 1}
 
-What was simulated stands under ``simulated`` in the records of calls and is counted in the metrics. Faulty and
-slow tools have no cache, and a recording that is replayed gives what was recorded.
+What was simulated stands under ``simulated`` in the records of calls and is counted in the metrics. Faulty
+and slow tools have no cache, and a recording that is replayed gives what was recorded.
 """
 
 from __future__ import annotations
