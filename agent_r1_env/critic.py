@@ -119,12 +119,11 @@ class ValueModel(nn.Module):
             ValueError: transformers knows no such head for that kind of model.
         """
         super().__init__()
-        config = AutoConfig.from_pretrained(source, num_labels=1)
-        _without_dropout(config)
+        config = _without_dropout(AutoConfig.from_pretrained(source, num_labels=1))
         level = hf_logging.get_verbosity()
         hf_logging.set_verbosity_error()  # a missing head is no news
         try:
-            self.model, found = AutoModelForTokenClassification.from_pretrained(
+            model, found = AutoModelForTokenClassification.from_pretrained(
                 source, config=config, dtype=torch.float32, output_loading_info=True
             )
         except ValueError as error:
@@ -134,9 +133,10 @@ class ValueModel(nn.Module):
             ) from error
         finally:
             hf_logging.set_verbosity(level)
+        self.model = _settled(model)
         for name in found["missing_keys"]:
-            if not name.startswith(f"{self.model.base_model_prefix}."):
-                nn.init.zeros_(self.model.get_parameter(name))
+            if not name.startswith(f"{model.base_model_prefix}."):
+                nn.init.zeros_(model.get_parameter(name))
 
     @classmethod
     def copied(cls, policy: Any) -> ValueModel:
@@ -144,8 +144,8 @@ class ValueModel(nn.Module):
         made = cls.__new__(cls)
         nn.Module.__init__(made)
         config = type(policy.config).from_dict({**policy.config.to_dict(), "num_labels": 1})
-        _without_dropout(config)
-        made.model = AutoModelForTokenClassification.from_config(config, dtype=torch.float32)
+        config = _without_dropout(config)
+        made.model = _settled(AutoModelForTokenClassification.from_config(config, dtype=torch.float32))
         own = dict(made.model.named_children())
         body = own.pop(made.model.base_model_prefix)
         body.load_state_dict(policy.base_model.state_dict())
@@ -214,11 +214,22 @@ class SharedValues(nn.Module):
         self.head.load_state_dict(load_file(folder / _HEAD))
 
 
-def _without_dropout(config: Any) -> None:
-    """A value is a number, and not a sample."""
+def _without_dropout(config: Any) -> Any:
     for name, value in vars(config).items():
         if ("dropout" in name or "pdrop" in name) and isinstance(value, float):
             setattr(config, name, 0.0)
+    return config
+
+
+def _settled(model: Any) -> Any:
+    """The model without the dropout that no configuration speaks of, so that it always gives one value.
+
+    It is in training mode, without which it would not save memory by gradient checkpointing.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model.train()
 
 
 def _longest(config: Any) -> int | None:
@@ -250,6 +261,11 @@ class Critic:
             self.model.parameters(), lr=settings.learning_rate or 0.0, weight_decay=0.0
         )
         self.scheduler: Any = None
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens that it can read at once; None where nothing sets a limit."""
+        return self.model.longest
 
     def schedule(self, kind: str, updates: int, warmup: float, options: Any = None) -> None:
         """Let the learning rate follow a schedule of transformers over so many updates.

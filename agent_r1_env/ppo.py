@@ -115,7 +115,8 @@ class AgentPPOTrainer(AgentGRPOTrainer):
 
     def _facts(self, episodes: Sequence[Episode]) -> list[dict[str, Any]]:
         """With the values of this process's episodes."""
-        self._states = [step_states(episode, self.critic.settings.bootstrap) for episode in episodes]
+        bootstrap, longest = self.critic.settings.bootstrap, self.critic.longest
+        self._states = [step_states(episode, bootstrap, longest) for episode in episodes]
         values = iter(self.critic.values([reading for states in self._states for reading in states.all]))
         known = super()._facts(episodes)
         for fact, states in zip(known, self._states, strict=True):

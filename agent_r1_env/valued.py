@@ -48,11 +48,13 @@ def joined(readings: Iterable[Reading]) -> list[Reading]:
     return result
 
 
-def step_states(episode: Episode, bootstrap: bool = True) -> States:
+def step_states(episode: Episode, bootstrap: bool = True, longest: int | None = None) -> States:
     """The prompt of each step is a state; none of an episode in which the environment broke.
 
     Args:
         bootstrap: False takes a truncated episode for one that is over.
+        longest: tokens that can be read; a prompt of more has nothing behind it, for the policy reads no
+            further either.
 
     Raises:
         ValueError: the episode lacks the ids of a prompt.
@@ -62,10 +64,12 @@ def step_states(episode: Episode, bootstrap: bool = True) -> States:
     if not all(len(step.prompt_ids) for step in episode.steps):
         raise ValueError(f"{_named(episode)} has no prompt ids, without which nobody can tell its value")
     readings = [_whole(step.prompt_ids) for step in episode.steps]
-    return States(readings, [float(step.reward) for step in episode.steps], _after(episode, bootstrap))
+    return States(
+        readings, [float(step.reward) for step in episode.steps], _after(episode, bootstrap, longest)
+    )
 
 
-def _after(episode: Episode, bootstrap: bool) -> Reading | None:
+def _after(episode: Episode, bootstrap: bool, longest: int | None) -> Reading | None:
     if not (bootstrap and episode.steps and episode.truncated and not episode.terminated):
         return None
     if not len(episode.next_prompt_ids):
@@ -73,7 +77,8 @@ def _after(episode: Episode, bootstrap: bool) -> Reading | None:
             f"{_named(episode)} was truncated and has no next_prompt_ids, whose value it ends in; set "
             "bootstrap: false for the critic to let it end in 0"
         )
-    return _whole(episode.next_prompt_ids)
+    readable = longest is None or len(episode.next_prompt_ids) <= longest
+    return _whole(episode.next_prompt_ids) if readable else None
 
 
 def _whole(prompt: Sequence[int]) -> Reading:
