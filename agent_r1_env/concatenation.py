@@ -76,7 +76,8 @@ class Concatenated:
 
     Attributes:
         seams: how the prompts grew, by `Seam`.
-        rewritten: why prompts were encoded anew, by `Rewritten`; the first prompt is not counted.
+        rewritten: why prompts were encoded anew, by `Rewritten`; the first prompt is not counted, and the one
+            that a truncated episode would have gone on with is.
     """
 
     def __init__(self, template: Growing) -> None:

@@ -88,7 +88,7 @@ def test_a_rewritten_context_is_several_rows_in_both() -> None:
         found = rows(episode, credit(episode), 0, name)
         assert len(found) == 2
         assert trained_ids(found) == sampled_ids(episode)
-    assert episode.metrics["prompts_rewritten"] == 1.0
+    assert episode.metrics["prompts_rewritten"] == 2.0, "with the one that would have come next"
 
 
 def test_an_unknown_representation_is_named_with_the_nearest() -> None:
