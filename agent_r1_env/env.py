@@ -50,7 +50,8 @@ class ToolEnv(gym.Env[Any, str]):
         opening: makes the first user message of a task; by default it is the task's question.
         format: the wire format: a name, ``{"name": ..., option: value}``, or a ``Format``.
         repair: whether mild mistakes in calls are mended, and counted in ``metrics["repaired_calls"]``.
-        answer_tag: a reply with ``<tag>...</tag>`` outside reasoning and calls ends the episode.
+        answer_tag: a reply with ``<tag>...</tag>`` outside reasoning and calls ends the episode; with "" any
+            reply without a call does, and is the answer.
         respond: answers every reply without a call, in place of the answer tag; see `responding.Respond`.
         max_steps: replies allowed in one episode, at least 1.
         max_calls: tool calls allowed; those beyond are refused, and the model may still answer.
@@ -270,6 +271,10 @@ class ToolEnv(gym.Env[Any, str]):
     def answer(self) -> str | None:
         """The final answer; None as long as there is none."""
         return self.episode.answer if self.episode else None
+
+    def render_answer(self, answer: object) -> str:
+        """A reply that gives a final answer in the form that is looked for."""
+        return self._intake.answer.render(str(answer))
 
     def get_state(self) -> EnvState:
         """Where the episode stands, to go on from there later or elsewhere, as often as one likes.

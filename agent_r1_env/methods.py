@@ -24,12 +24,14 @@ TOOL_CALL, DIRECT, NAIVE_RAG = "tool_call", "direct", "naive_rag"
 METHODS = (DIRECT, NAIVE_RAG, TOOL_CALL)
 """In the order in which tables show them."""
 
-_ANSWER = "give the final answer alone, as short as possible, inside <{tag}></{tag}>."
 _SYSTEM = {
-    DIRECT: "Answer the question. You may think first; then " + _ANSWER,
-    NAIVE_RAG: "Answer the question. A search has found the paragraphs above it, some of which may help. "
-    "You may think first; then " + _ANSWER,
+    DIRECT: "Answer the question.",
+    NAIVE_RAG: "Answer the question. A search has found the paragraphs above it, some of which may help.",
 }
+_TAGGED = (
+    " You may think first; then give the final answer alone, as short as possible, inside <{tag}></{tag}>."
+)
+_BARE = " Write the answer alone, as short as possible, and nothing else."
 
 
 class Retrieval:
@@ -104,13 +106,17 @@ def settings_for(
         **settings,
         "tools": (),
         "opening": opening,
-        "system": _SYSTEM[method].format(tag=settings["answer_tag"]) if system is None else system,
+        "system": _prompt(method, settings["answer_tag"]) if system is None else system,
         "max_steps": 1,
         "context": "append",
         "rewards": rewards,
         # It reads the results of calls, and would be 0 where the search was ours.
         "metrics": [metric for metric in settings["metrics"] if metric != "support_recall"],
     }
+
+
+def _prompt(method: str, tag: str) -> str:
+    return _SYSTEM[method] + (_TAGGED.format(tag=tag) if tag else _BARE)
 
 
 def is_search(tool: Tool) -> bool:

@@ -69,7 +69,7 @@ def _search(env: ToolEnv, query: str) -> str:
 
 
 def _answer(env: ToolEnv, text: str) -> str:
-    return f"<{env.answer_tag}>{text}</{env.answer_tag}>"
+    return env.render_answer(text)
 
 
 def _some_words(question: str, rng: np.random.Generator) -> str:

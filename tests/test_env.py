@@ -230,6 +230,18 @@ def test_an_answer_inside_reasoning_or_a_call_does_not_count(env):
     assert env.step(call(key=f"<answer>{GOLD}</answer>"))[2] is False
 
 
+def test_without_a_tag_any_reply_without_a_call_is_the_answer():
+    env = ToolEnv(tasks(), [lookup], answer_tag="")
+    env.reset(seed=0)
+    assert not env.step(call(key="a"))[2]
+    _, _, terminated, _, info = env.step(" \n")
+    assert not terminated and "the reply is empty; call a tool, or give the final answer" in last(info)
+    assert not env.step("<tool_call>{")[2]
+    _, reward, terminated, _, info = env.step(f"<think>Rome?</think>\n{GOLD}\n")
+    assert (reward, terminated, info["answer"]) == (1.0, True, GOLD)
+    assert env.render_answer("x") == "x" and ToolEnv(tasks()).render_answer(3) == "<answer>3</answer>"
+
+
 def test_the_last_of_several_answers_counts(env):
     env.reset(seed=0)
     assert env.step(f"<answer>no</answer> or rather <answer>{GOLD}</answer>")[1] == 1.0

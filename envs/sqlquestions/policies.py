@@ -73,7 +73,7 @@ def _query(env: ToolEnv, query: str) -> str:
 
 
 def _answer(env: ToolEnv, text: str) -> str:
-    return f"<{env.answer_tag}>{text}</{env.answer_tag}>"
+    return env.render_answer(text)
 
 
 def _result(env: ToolEnv) -> str:
