@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent_r1_env import lora
 from agent_r1_env.errors import AgentR1Error, RecipeError
 from agent_r1_env.health import Monitor
 from agent_r1_env.progress import Progress
@@ -75,6 +76,9 @@ def trainer(plan: Recipe, args: Any, results: Results, progress: Progress) -> Ag
     except ValueError as error:
         raise _setting_error(plan, str(error)) from error
     made.remove_callback(PrinterCallback)
+    if plan.lora is not None and lora.ties(made.model):
+        reason = "the adapter of a layer that is input and output cannot be merged; leave embed_tokens out"
+        raise plan.error(reason, "lora", "target_modules")
     return made
 
 

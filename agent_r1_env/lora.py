@@ -59,6 +59,17 @@ def is_adapted(model: Any) -> bool:
     return bool(is_peft_model(model))
 
 
+def ties(model: Any) -> bool:
+    """Whether the adapter changes an input layer whose weights are also those of the output layer.
+
+    The two are no longer the same then, so that no model without an adapter could stand for this one.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    tied = model.config.get_text_config().tie_word_embeddings
+    return bool(tied) and isinstance(model.get_input_embeddings(), BaseTunerLayer)
+
+
 def merges_by_itself(model: Any) -> bool:
     """Whether `merged_weights` knows how to merge a model: plain LoRA, whole in this process."""
     if not is_adapted(model):

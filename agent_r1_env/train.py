@@ -225,7 +225,7 @@ def _calm() -> Iterator[None]:
     for logger in loggers:
         logger.setLevel(logging.ERROR)
     with warnings.catch_warnings():
-        for library in ("torch", "transformers", "trl", "accelerate", "vllm"):
+        for library in ("torch", "transformers", "trl", "accelerate", "peft", "vllm"):
             warnings.filterwarnings("ignore", module=rf"{library}(\..*)?$")
         try:
             yield
