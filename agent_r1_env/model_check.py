@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_r1_env import formats, probe, remarks
+from agent_r1_env.concatenation import Concatenated
 from agent_r1_env.errors import EngineError, missing_extra
 from agent_r1_env.formats.detection import Detection
 from agent_r1_env.formats.format import Format
@@ -36,6 +37,8 @@ class ModelReport:
         mode: a `Mode`, "plain text" without a chat template, or "" where every mode loses something.
         append_only: by what the reply holds ("call", "answer", "reasoning"), whether the next prompt begins
             with the prompt and the reply.
+        grows: likewise, why the ids of the next prompt cannot be those of the prompt, the reply and more, as
+            the representation "tokens" makes them; "" where they can.
         vanishing: marks of the format that a decoder which skips special tokens drops.
         stop_tokens: by id, the tokens that end a reply; ``stop_texts`` are looked for as text.
     """
@@ -47,6 +50,7 @@ class ModelReport:
     mode: str
     remarks: tuple[Remark, ...]
     append_only: Mapping[str, bool] = field(default_factory=dict)
+    grows: Mapping[str, str] = field(default_factory=dict)
     vanishing: tuple[str, ...] = ()
     stop_tokens: Mapping[int, str] = field(default_factory=dict)
     stop_texts: tuple[str, ...] = ()
@@ -113,9 +117,16 @@ def check(tokenizer: Any, format: Format | None = None, model: str = "") -> Mode
         )
     told = [*remarks.format_remarks(detected, chosen)]
     append_only: dict[str, bool] = {}
+    grows: dict[str, str] = {}
     if isinstance(template, ChatTemplate):
-        append_only = _append_only(template)
-        told += [*remarks.template_remarks(template), *remarks.prefix_remarks(append_only)]
+        seams = _seams(template)
+        append_only = {what: _extends(template, *seam) for what, seam in seams.items()}
+        grows = {what: _grows(template, *seam) for what, seam in seams.items()}
+        told += [
+            *remarks.template_remarks(template),
+            *remarks.prefix_remarks(append_only),
+            *remarks.growth_remarks(grows),
+        ]
     vanishing = _vanishing(tokenizer, chosen)
     if vanishing:
         told.append(remarks.vanishing_remark(vanishing))
@@ -130,6 +141,7 @@ def check(tokenizer: Any, format: Format | None = None, model: str = "") -> Mode
         mode="plain text" if isinstance(template, PlainText) else str(getattr(template, "mode", "")),
         remarks=tuple(told),
         append_only=append_only,
+        grows=grows,
         vanishing=vanishing,
         stop_tokens={token: str(tokenizer.decode([token], skip_special_tokens=False)) for token in ids},
         stop_texts=template.stop,
@@ -141,6 +153,7 @@ def render(report: ModelReport) -> str:
     stops = [f"{text!r} ({token})" for token, text in report.stop_tokens.items()]
     stops += [f"{text!r} (as text)" for text in report.stop_texts]
     kept = [f"{what} {'yes' if held else 'no'}" for what, held in report.append_only.items()]
+    grown = [f"{what} {'no' if why else 'yes'}" for what, why in report.grows.items()]
     mode = report.mode or "none"
     words = f": {_MODES[Mode(mode)]}" if mode in list(Mode) else ""
     lines = [
@@ -150,6 +163,7 @@ def render(report: ModelReport) -> str:
         *(f"             - {seen}" for seen in report.detected.evidence),
         f"mode:        {mode}{words}",
         f"append-only: {', '.join(kept) or '-'}",
+        f"by ids:      {', '.join(grown) or '-'}",
         f"stops:       {', '.join(stops) or '-'}",
         "",
     ]
@@ -160,8 +174,14 @@ def render(report: ModelReport) -> str:
     return "\n".join(lines)
 
 
-def _append_only(template: ChatTemplate) -> dict[str, bool]:
-    """Whether a prompt and the reply to it are the beginning of the next prompt."""
+Conversation = list[dict[str, Any]]
+
+
+def _seams(template: ChatTemplate) -> dict[str, tuple[Conversation, str, Conversation]]:
+    """Places where a conversation goes on: what stands there, the reply, and what is put behind it.
+
+    The messages that are put behind a reply begin with the reply itself.
+    """
     format = template.format
     opening, closing = format.reasoning[:2] or ("<think>", "</think>")
     begins = template.facts.opening
@@ -176,9 +196,9 @@ def _append_only(template: ChatTemplate) -> dict[str, bool]:
     answer = silent + probe.ANSWER
     after_answer = [probe.turn("assistant", answer), probe.turn("user", probe.AGAIN)]
     return {
-        "call": _extends(template, lead, silent + call, after_call),
-        "answer": _extends(template, [*lead, *after_call], answer, after_answer),
-        "reasoning": _extends(template, lead, thought, after_thought),
+        "call": (lead, silent + call, after_call),
+        "answer": ([*lead, *after_call], answer, after_answer),
+        "reasoning": (lead, thought, after_thought),
     }
 
 
@@ -188,11 +208,21 @@ def _called(format: Format, reply: str) -> list[dict[str, Any]]:
     return [probe.turn("assistant", reply), *results]
 
 
-def _extends(
-    template: ChatTemplate, messages: list[dict[str, Any]], reply: str, more: list[dict[str, Any]]
-) -> bool:
+def _extends(template: ChatTemplate, messages: Conversation, reply: str, more: Conversation) -> bool:
+    """Whether a prompt and the reply to it are the beginning of the next prompt."""
     before = template.prompt_text(messages, probe.TOOLS)
     return template.prompt_text([*messages, *more], probe.TOOLS).startswith(before + reply)
+
+
+def _grows(template: ChatTemplate, messages: Conversation, reply: str, more: Conversation) -> str:
+    """Why the ids of the next prompt cannot be those of this one, the reply's and more; "" if they can."""
+    prompts = Concatenated(template)
+    prompts.encode("", {"messages": messages, "tools": probe.TOOLS})
+    ids = template.tokenizer.encode(reply, add_special_tokens=False)
+    ends = template.stop_token_ids
+    prompts.reply_text(ids if not ends or (ids and ids[-1] in ends) else [*ids, ends[-1]])
+    prompts.encode("", {"messages": [*messages, *more], "tools": probe.TOOLS})
+    return next(iter(map(str, prompts.rewritten)), "")
 
 
 def _vanishing(tokenizer: Any, format: Format) -> tuple[str, ...]:

@@ -111,7 +111,23 @@ def prefix_remarks(append_only: Mapping[str, bool]) -> Iterator[Remark]:
             "append-only",
             f"the next prompt does not begin with the prompt and the reply ({', '.join(broken)})",
             "training stays exact, but steps are not merged into one row and cost more; merge=True merges "
-            "where it can, and a training template of the family keeps the prefix",
+            "where it can, and a training template of the family keeps the prefix; see 'by ids' for what "
+            "representation: tokens can join",
+        )
+
+
+def growth_remarks(grows: Mapping[str, str]) -> Iterator[Remark]:
+    """Where the representation "tokens" cannot make one prompt out of another, and what happens then."""
+    reasons: dict[str, list[str]] = {}
+    for what, why in grows.items():
+        if why:
+            reasons.setdefault(why, []).append(what)
+    for why, parts in reasons.items():
+        yield Remark(
+            "representation",
+            f"a prompt cannot grow by ids behind a reply with this in it: {', '.join(parts)} ({why})",
+            "with representation: tokens it is encoded anew there, which is right and counted as "
+            "prompts_rewritten; where that is every step, steps gives the same rows",
         )
 
 

@@ -54,6 +54,7 @@ def test_a_template_that_does_all_well_needs_no_remark() -> None:
     assert report.ready
     assert (report.format, report.mode) == ("hermes", "verbatim")
     assert report.append_only == {"call": True, "answer": True, "reasoning": True}
+    assert report.grows == {"call": "", "answer": "", "reasoning": ""}
     assert report.stop_tokens == {256: "<|endoftext|>", 258: "<|im_end|>"}
 
 
@@ -127,6 +128,23 @@ def test_what_a_template_drops_or_refuses_is_told_with_what_to_do(
     assert do in told.do
     assert report.ready, "a mode was found that avoids it"
     assert all(each.status == "note" for each in report.remarks)
+
+
+def test_a_template_that_trims_grows_by_ids_though_its_text_is_no_prefix() -> None:
+    report = check(ByteTokenizer(GOOD.replace("<|im_end|>", "\n<|im_end|>")), formats.get("hermes"))
+    assert set(report.grows.values()) == {""}
+
+
+def test_a_template_that_drops_reasoning_cannot_grow_behind_it() -> None:
+    dropping = GOOD.replace("m.content }}", "m.content if loop.last else m.content.split('</think>')[-1] }}")
+    report = check(ByteTokenizer(dropping))
+    assert report.grows == {
+        "call": "",
+        "answer": "",
+        "reasoning": "the reply reads otherwise than it was sampled",
+    }
+    assert "(the reply reads otherwise than it was sampled)" in remark(report, "representation").found
+    assert "by ids:      call yes, answer yes, reasoning no" in render(report)
 
 
 def test_a_prompt_that_opens_the_reasoning_is_append_only_with_it() -> None:
