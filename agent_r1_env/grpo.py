@@ -1,9 +1,8 @@
 """The adapter to TRL: GRPO whose samples are episodes of an environment.
 
 ``_generate_and_score_completions`` of TRL's trainer is replaced: it plays episodes, turns them into masked
-rows and hands those to TRL's own code, which does everything else with however many rows there are. Two more
-are wrapped, ``_compute_loss`` and ``_get_per_token_logps_and_entropies``, to bound the memory and the padding
-that rows of very different lengths would cost. Nothing else of TRL is touched.
+rows and hands those to TRL's own code, which does everything else with however many rows there are. What
+those rows weigh in the loss is the matter of `weighed`. Nothing else of TRL is touched.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,8 +21,7 @@ try:
     import torch
     from accelerate.utils import gather_object
     from datasets import Dataset
-    from torch.nn.parallel import DistributedDataParallel
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOConfig
 except ImportError as error:
     raise missing_extra(error.name or "trl", "train") from error
 
@@ -43,10 +40,10 @@ from agent_r1_env.engines import Engine, Sampling
 from agent_r1_env.episode import Episode, EpisodeFile
 from agent_r1_env.evaluate import make
 from agent_r1_env.metrics import coverage, covered, of_advantages
-from agent_r1_env.microbatch import combine, corrections, log_probs, parts, trained, trl_weights
 from agent_r1_env.rollout import EpisodeRequest, Rollout
 from agent_r1_env.trajectory import Row, rows
 from agent_r1_env.trl_config import adapted, check_version
+from agent_r1_env.weighed import WeighedGRPOTrainer
 from agent_r1_env.weights import UNITS, token_weights
 
 check_version()
@@ -54,7 +51,7 @@ Play = Callable[[Sequence[EpisodeRequest]], Sequence[Episode]]
 _OURS = ("tools", "environment_factory", "rollout_func", "reward_funcs")
 
 
-class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
+class AgentGRPOTrainer(WeighedGRPOTrainer):
     """``trl.GRPOTrainer`` on episodes.
 
     ``args`` keep TRL's meaning, except that ``max_completion_length`` bounds one reply and not the episode,
@@ -333,64 +330,6 @@ class AgentGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL ships no types
             metrics[name][-1] = value
         for name in [name for name in metrics if name.startswith("rewards/")]:
             del metrics[name]
-
-    # -- the loss
-
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        """TRL's loss, a few rows of similar length at a time."""
-        divisible = self.model.training and not (
-            self.is_deepspeed_enabled  # its backward also steps its engine
-            or self.aux_loss_enabled
-            or self._entropy_bonus_enabled
-            or self.top_entropy_quantile < 1.0
-        )
-        pieces = list(parts(inputs, self._rows_at_once if divisible else len(inputs["completion_ids"])))
-        metrics = self._metrics["train" if self.model.training else "eval"]
-        known, value = {name: len(values) for name, values in metrics.items()}, 0.0
-        synchronised = isinstance(model, DistributedDataParallel)  # once is enough
-        for number, part in enumerate(pieces, start=1):
-            whole = number == len(pieces)
-            with nullcontext() if whole or not synchronised else model.no_sync():
-                self._factors, factor = self._corrections(part)
-                loss = super()._compute_loss(model, part)
-                value += factor * float(loss.detach())
-                if not whole:
-                    self.accelerator.backward(loss)
-        tokens = torch.tensor([float(trained(part).sum()) for part in pieces], device=loss.device)
-        combine(metrics, known, self.accelerator.reduce(tokens, "sum").tolist())
-        result: torch.Tensor = loss + (value - loss.detach())
-        return result
-
-    def _corrections(self, part: Mapping[str, Any]) -> tuple[torch.Tensor, float]:
-        """What turns the weights that TRL gives to the tokens of a part into those that they should have."""
-        processes = self.accelerator.num_processes  # whose gradients are averaged
-        accumulated = self.current_gradient_accumulation_steps if self.model.training else 1
-        window = accumulated / self.args.steps_per_generation if self.model.training else 1.0
-        total = float(part["num_items_in_batch"].clamp(min=1)) / processes * window
-        given = trl_weights(self.loss_type, part, self.max_completion_length, accumulated, total)
-        return corrections(part["token_weights"] * (processes / window), given, part)
-
-    def _get_per_token_logps_and_entropies(
-        self,
-        model: Any,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        logits_to_keep: int,
-        **options: Any,
-    ) -> Any:
-        """TRL's log-probs; of a whole batch, without computing what only pads it."""
-        ask = super()._get_per_token_logps_and_entropies
-        if options.get("compute_entropy"):  # from the loss, whose parts are trimmed already
-            found = ask(model, input_ids, attention_mask, logits_to_keep, **options)
-            if found[0].requires_grad:  # every term of the loss but the entropy bonus goes through these
-                found[0].register_hook(self._factors.mul)
-            return found
-
-        def compute(ids: torch.Tensor, mask: torch.Tensor, keep: int) -> torch.Tensor:
-            logps: torch.Tensor = ask(model, ids, mask, keep)[0]
-            return logps
-
-        return log_probs(compute, input_ids, attention_mask, logits_to_keep, self._rows_at_once), None, None
 
 
 def episode_reward(completions: Sequence[Any], episode_reward: Sequence[float], **_: Any) -> Sequence[float]:

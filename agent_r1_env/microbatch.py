@@ -39,15 +39,18 @@ def trl_weights(loss_type: str, part: Batch, longest: int, accumulated: float, t
     return 1.0 / divisors.get(loss_type, torch.full_like(tokens, total))
 
 
-def corrections(wanted: torch.Tensor, given: torch.Tensor, part: Batch) -> tuple[torch.Tensor, float]:
-    """What makes a loss with the weights ``given`` one with the weights ``wanted``.
+class TokenFactor:
+    """A factor that differs by token, where TRL's loss has one number for all, such as ``beta``."""
 
-    Returns:
-        (B, T) factors of the gradient at each log-prob, and one for the value of the loss, which is exact
-        where the factors are all the same.
-    """
-    covered = (given * trained(part)).sum()
-    return wanted / given, float(wanted.sum() / covered) if covered else 0.0
+    def __init__(self, number: float, factors: torch.Tensor) -> None:
+        """A number times (B, T) factors."""
+        self._number, self._factors = number, factors
+
+    def __ne__(self, other: object) -> bool:
+        return self._number != other
+
+    def __mul__(self, values: torch.Tensor) -> torch.Tensor:
+        return self._number * self._factors * values
 
 
 def combine(metrics: dict[str, list[float]], known: Mapping[str, int], tokens: Sequence[float]) -> None:
@@ -99,7 +102,9 @@ def log_probs(
         first = int(prompts[chosen].any(0).int().argmax())
         kept = max(1, int(completions[chosen].sum(1).max()))
         columns = slice(first, input_ids.size(1) - keep + kept)
-        result[chosen, :kept] = compute(input_ids[chosen, columns], attention_mask[chosen, columns], kept)
+        found = compute(input_ids[chosen, columns], attention_mask[chosen, columns], kept)
+        result = result.to(found.dtype)
+        result[chosen, :kept] = found
     return result
 
 

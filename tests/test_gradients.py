@@ -14,6 +14,7 @@ pytest.importorskip("trl")
 
 import torch
 from datasets import Dataset
+from transformers import AutoModelForCausalLM
 from trl import GRPOConfig
 from trl.trainer.utils import split_tensor_dict
 
@@ -27,7 +28,7 @@ from agent_r1_env.weights import UNITS
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 TOLERANCE = 1e-5
-ALGORITHMS = ("grpo", "step_grpo")  # one advantage an episode, and another in each step of a row
+CREDIT = [("grpo", 0.0), ("step_grpo", 0.3)]  # one advantage an episode, and another in each step of a row
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def trainer(
     }
     episodes: Sequence[Episode] = options.pop("episodes", EPISODES)
     made = AgentGRPOTrainer(
-        model,
+        AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64),  # a difference is not rounding
         "Test/Canned-v0",
         GRPOConfig(str(folder), **chosen),
         train_dataset=Dataset.from_list([{"prompt": "question", "task": 0}] * 8),
@@ -112,7 +113,7 @@ def by_hand(made: AgentGRPOTrainer) -> torch.Tensor:
     """The gradient of minus the sum over sampled tokens of weight, advantage and log-prob, step by step."""
     known = [facts(episode) | {"group": episode.group} for episode in EPISODES]
     tokens = [[len(step.response_ids) for step in episode.steps] for episode in EPISODES]
-    loss = torch.zeros(())
+    loss = torch.zeros((), dtype=torch.float64)
     for number, (episode, advantages) in enumerate(zip(EPISODES, made._advantages(known), strict=True)):
         for place, (step, advantage) in enumerate(zip(episode.steps, advantages, strict=True)):
             ids = torch.tensor([[*step.prompt_ids, *step.response_ids]])
@@ -141,8 +142,7 @@ def error(left: torch.Tensor, right: torch.Tensor) -> float:
     return float((left - right).norm() / right.norm())
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.3])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(("algorithm", "beta"), CREDIT)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_cutting_and_padding_change_no_gradient(
     tmp_path: Path,
@@ -151,7 +151,6 @@ def test_cutting_and_padding_change_no_gradient(
     algorithm: str,
     beta: float,
     monkeypatch: pytest.MonkeyPatch,
-    record_property: Any,
 ) -> None:
     def made(rows_at_once: int = 99, accumulated: int = 1, merge: bool = True) -> AgentGRPOTrainer:
         settings = {"beta": beta, "gradient_accumulation_steps": accumulated}
@@ -169,8 +168,6 @@ def test_cutting_and_padding_change_no_gradient(
         "micro-batches": gradient(made(rows_at_once=3, accumulated=4), batches=4),
     }
     errors = {name: error(other, merged) for name, other in others.items()}
-    for name, value in errors.items():
-        record_property(name, value)
     assert merged.norm() > 0
     assert max(errors.values()) < TOLERANCE, errors
 
