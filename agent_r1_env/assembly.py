@@ -77,6 +77,7 @@ def trainer(plan: Recipe, args: Any, results: Results, progress: Progress) -> Ag
         raise _setting_error(plan, str(error)) from error
     made.remove_callback(PrinterCallback)
     if plan.lora is not None and lora.ties(made.model):
+        made.close()
         reason = "the adapter of a layer that is input and output cannot be merged; leave embed_tokens out"
         raise plan.error(reason, "lora", "target_modules")
     return made

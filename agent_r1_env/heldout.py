@@ -14,6 +14,7 @@ from agent_r1_env.evaluate import evaluate
 from agent_r1_env.progress import Progress
 from agent_r1_env.recipe import Recipe
 from agent_r1_env.results import Results
+from agent_r1_env.summary import is_count
 
 if TYPE_CHECKING:
     from agent_r1_env.grpo import AgentGRPOTrainer
@@ -60,16 +61,16 @@ class HeldOut:
         self._trainer.accelerator.wait_for_everyone()
         return scores
 
-    def during(self, step: int, total: int) -> None:
+    def during(self, step: int) -> None:
         """Evaluate after an update, tell the score and keep the policy if it is the best so far."""
         begun = time.perf_counter()
         scores = self(str(step), lambda done, tasks: self._progress.busy(f"evaluating {done}/{tasks}"))
-        name = None if scores is None else self.measure(scores)
-        value = None if scores is None or name is None else _mean(scores, name)
         better = self.keep(step, scores)
-        if self._main:
-            text = "no score" if value is None else f"{name} {value:.3f}{'  (best so far)' if better else ''}"
-            self._progress.tell(f"evaluation {step}/{total}  {text}")
+        if scores is not None:
+            name = self.measure(scores)
+            value = _mean(scores, name)
+            text = "no score" if value is None else f"{value:.3f}{', the best so far' if better else ''}"
+            self._progress.tell(f"held-out tasks after update {step}: {name} {text}")
         self.seconds += time.perf_counter() - begun
 
     def keep(self, step: int, scores: Mapping[str, Any] | None) -> bool:
@@ -138,5 +139,7 @@ def _numbers(scores: Mapping[str, Any]) -> dict[str, float | None]:
     """What is logged of an evaluation: means, and the ends of the intervals of scores."""
     numbers: dict[str, float | None] = {"episodes": scores["n"]}
     for name, found in {REWARD: scores[REWARD], **scores["metrics"]}.items():
-        numbers |= {name: found["mean"], f"{name}/low": found["low"], f"{name}/high": found["high"]}
+        numbers[name] = found["mean"]
+        if not is_count(name):
+            numbers |= {f"{name}/low": found["low"], f"{name}/high": found["high"]}
     return numbers | {name: scores[name] for name in _LOGGED}

@@ -44,4 +44,4 @@ class Evaluations(TrainerCallback):  # type: ignore[misc]  # not typed, see setu
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Called by the trainer on every process, with the weights after the update."""
         if state.global_step % self._every == 0 and state.global_step < state.max_steps:
-            self._held_out.during(state.global_step, state.max_steps)
+            self._held_out.during(state.global_step)

@@ -26,13 +26,13 @@ def screen(plan: Recipe, name: str, found: Mapping[str, Any]) -> str:
         "",
     ]
     lines += _scores(found["before"], found["after"])
-    best, chosen = found["best"], near / "policy"
+    best, policy = found["best"], near / "policy"
     lines += [f"curve      {near / 'reward.png'}", f"episodes   {near / 'episodes.jsonl'}"]
-    lines.append(f"policy     {near / 'policy'}")
+    lines.append(f"policy     {policy}")
     if best is not None:
-        lines.append(f"best       {near / 'best'}   # {_best(best, found['steps'])}")
-        chosen = near / "policy" if best["step"] == found["steps"] else near / "best"
-    lines += [*_warnings(found["warnings"], near), "", "next:", "  " + _eval_command(plan, str(chosen))]
+        lines += [f"best       {near / 'best'}", *_best(best, found)]
+        policy = near / "best" if best["step"] < found["steps"] else policy
+    lines += [*_warnings(found["warnings"], near), "", "next:", "  " + _eval_command(plan, str(policy))]
     if plan.loss_mask:
         lines.append(f"  agent-r1 train {name} --no-loss-mask   # what training on tool results does")
     return "\n".join(lines)
@@ -65,11 +65,16 @@ def _scores(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -
     return [*lines, f"(questions from {after['data']}; 95 % intervals)", ""]
 
 
-def _best(best: Mapping[str, Any], steps: int) -> str:
+def _best(best: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     """Where the best policy comes from, and why its score is not to be believed."""
-    label = _NAMES.get(best["metric"], best["metric"])
-    when = "the last update" if best["step"] == steps else f"update {best['step']}"
-    return f"{label} {best['value']:.3f} at {when}, chosen on these tasks: others show what it is worth"
+    name = best["metric"]
+    label = _NAMES.get(name, name)
+    when = "the last update" if best["step"] == found["steps"] else f"update {best['step']}"
+    start = {**found["before"]["metrics"], "reward": found["before"]["reward"]}[name]["mean"]
+    lines = [f"  {label} {best['value']:.3f} after {when}; chosen on these tasks, it will do worse on others"]
+    if start is not None and best["value"] <= start:
+        lines.append(f"  no better than before training, which was {start:.3f}")
+    return lines
 
 
 def _warnings(warnings: Sequence[Mapping[str, Any]], folder: Path) -> list[str]:

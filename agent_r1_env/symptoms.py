@@ -221,8 +221,10 @@ def truncation(history: History, limits: Mapping[str, float]) -> Sighting | None
     found = history.of("agent/truncated_fraction")
     if found is None:
         return None
-    seen = f"a limit ended {found.level:.0%} of the episodes"
-    return _beyond(found.level / limits["truncation"], found, seen)
+    cut = history.of("agent/stop/length")  # which has a rule of its own
+    share = found.level - (cut.level if cut else 0.0)
+    seen = f"a limit ended {share:.0%} of the episodes"
+    return _beyond(share / limits["truncation"], found, seen)
 
 
 def no_variance(history: History, limits: Mapping[str, float]) -> Sighting | None:

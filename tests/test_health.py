@@ -133,6 +133,12 @@ def test_a_policy_that_never_used_tools_is_not_said_to_have_stopped() -> None:
     assert fed(healthy(30, calls=0.0)) == []
 
 
+def test_replies_that_are_cut_are_not_told_twice() -> None:
+    assert kinds(
+        fed(u | {"agent/stop/length": 0.9, "agent/truncated_fraction": 0.95} for u in healthy(9))
+    ) == ["long_replies"]
+
+
 def test_invalid_calls_that_become_fewer_are_no_alarm() -> None:
     falling = [update for share in (0.9, 0.7, 0.5, 0.3) for update in healthy(6, invalid=share)]
     assert fed(falling) == []
