@@ -62,6 +62,8 @@ def trainer(plan: Recipe, args: Any, results: Results, progress: Progress) -> Ag
             credit=plan.credit,
             loss_mask=plan.loss_mask,
             merge=plan.merge,
+            representation=plan.representation,
+            overlong=plan.overlong,
             weight_by=plan.weight_by,
             episodes_path=results.episodes,
             concurrency=plan.concurrency,

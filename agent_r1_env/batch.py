@@ -44,12 +44,24 @@ def count_drift(trained: Iterable[Sequence[int]], rows: Sequence[Row], episodes:
         episodes: Hold the ids as the engine sampled them; failed ones are not to be trained on.
     """
     held: defaultdict[int, list[int]] = defaultdict(list)
+    own: defaultdict[int, list[Row]] = defaultdict(list)
     for ids, row in zip(trained, rows, strict=True):
         held[row.episode].extend(ids)
+        own[row.episode].append(row)
     return sum(
         drift([] if episode.failed else sampled_ids(episode), held[number])
+        if not any(row.cut for row in own[number])
+        else _drift_of_cut(episode, own[number], held[number])
         for number, episode in enumerate(episodes)
     )
+
+
+def _drift_of_cut(episode: Episode, rows: Sequence[Row], held: Sequence[int]) -> int:
+    """The same for an episode of which a limit took ids: those are counted, and the others must be there."""
+    spans = [span for row in rows for span in row.spans]
+    left = [int(i) for step, start, stop in spans for i in episode.steps[step].response_ids[: stop - start]]
+    missing = len(sampled_ids(episode)) - len(left) - sum(row.cut for row in rows)
+    return drift(left, held) + abs(missing)
 
 
 def facts(episode: Episode) -> dict[str, Any]:

@@ -25,7 +25,7 @@ try:
 except ImportError as error:
     raise missing_extra(error.name or "trl", "train") from error
 
-from agent_r1_env import auto
+from agent_r1_env import auto, formats
 from agent_r1_env import credit as assignment
 from agent_r1_env.batch import (
     columns,
@@ -40,8 +40,12 @@ from agent_r1_env.engines import Engine, Sampling
 from agent_r1_env.episode import Episode, EpisodeFile
 from agent_r1_env.evaluate import make
 from agent_r1_env.metrics import coverage, covered, of_advantages
+from agent_r1_env.overlong import Limit
+from agent_r1_env.overlong import counts as limited
+from agent_r1_env.representation import check, rows
 from agent_r1_env.rollout import EpisodeRequest, Rollout
-from agent_r1_env.trajectory import Row, rows
+from agent_r1_env.template import template_for
+from agent_r1_env.trajectory import Row
 from agent_r1_env.trl_config import adapted, check_version
 from agent_r1_env.weighed import WeighedGRPOTrainer
 from agent_r1_env.weights import UNITS, token_weights
@@ -84,6 +88,8 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
         episodes_path: str | Path | None = None,
         concurrency: int = 64,
         rows_at_once: int | None = None,
+        representation: str = "steps",
+        overlong: Mapping[str, Any] | None = None,
         **trl: Any,
     ) -> None:
         """Build the trainer, and vLLM with it when ``args.use_vllm``.
@@ -105,11 +111,14 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
             concurrency: episodes that run at the same time in each process.
             rows_at_once: rows in one forward and backward pass; a batch takes as many passes as it needs.
                 By default ``per_device_train_batch_size``.
+            representation: "steps", "tokens" or "messages", see `agent_r1_env.representation`.
+            overlong: what becomes of rows that are too long: arguments of `overlong.Limit`, such as
+                ``{"tokens": 4096, "way": "mask"}``. By default there is no limit.
             trl: whatever else ``GRPOTrainer`` takes: ``processing_class``, ``callbacks``, ...
 
         Raises:
             ValueError: a setting that episodes cannot honour; the message says which.
-            UnknownName: no such algorithm, or an option that it does not take.
+            UnknownName: no such algorithm or representation, or an option that it does not take.
         """
         for name in _OURS:
             if trl.pop(name, None) is not None:
@@ -135,6 +144,8 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
         self._env, self._env_kwargs, self._concurrency = env, env_kwargs, concurrency
         self._custom_play = rollout
         self._loss_mask, self._merge, self._weight_by = loss_mask, merge, weight_by
+        self._representation = check(representation)
+        self._overlong = None if overlong is None else Limit(**overlong)
         self._rows_at_once = rows_at_once or args.per_device_train_batch_size
         self._episodes_path = episodes_path
         main = self.accelerator.is_main_process
@@ -193,7 +204,13 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
             return self._custom_play(requests)
         engine = self.engine()
         if self._rollout is None:
-            self._rollout = Rollout(self._env, self._env_kwargs, engine=engine, concurrency=self._concurrency)
+            self._rollout = Rollout(
+                self._env,
+                self._env_kwargs,
+                engine=engine,
+                concurrency=self._concurrency,
+                representation=self._representation,
+            )
         self._rollout.on_episode = self._file.append if self._file is not None and training else None
         self._rollout.sampling = Sampling(
             max_tokens=self.max_completion_length,
@@ -242,6 +259,8 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
         seconds = time.perf_counter() - started
         if training:
             self._write_down(episodes)
+        if self._overlong is not None:
+            episodes = [self._overlong.penalised(episode, self._merge) for episode in episodes]
         groups = [request.group for request in self._requests(inputs, training)]
         known = gather_object([f | {"group": g} for f, g in zip(self._facts(episodes), groups, strict=True)])
         advantages = self._advantages(known)
@@ -259,6 +278,8 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
         output["token_weights"] = _by_token(self._weights(episodes, batch), output["completion_ids"])
         wrong = gather_object([self._drift(output, batch, episodes)])
         told = {"drift": sum(wrong), "rows_padded": size, "rollout_seconds": seconds}
+        for counted in gather_object([dict(limited(batch))]) if self._overlong is not None else ():
+            told |= {name: told.get(name, 0) + number for name, number in counted.items()}
         told["mask_coverage"] = coverage(gather_object([covered(batch)]))
         self._log_batch(known, sum(counts), **told, **of_advantages(advantages))
         return output
@@ -288,8 +309,21 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
         batch: list[Row] = []
         for index, episode in enumerate(episodes):
             if not episode.failed:
-                batch += rows(episode, numbers[index], index, self._merge, self._loss_mask)
-        return batch
+                batch += rows(
+                    episode,
+                    numbers[index],
+                    index,
+                    self._representation,
+                    self._template() if self._representation == "messages" else None,
+                    merge=self._merge,
+                    loss_mask=self._loss_mask,
+                )
+        return batch if self._overlong is None else self._overlong.applied(batch)
+
+    def _template(self) -> Any:
+        """What encodes text: the template that episodes were played with, or would have been."""
+        played = self._rollout.template if self._rollout is not None else None
+        return played or template_for(self._tokenizer, formats.get("hermes"))
 
     def _weights(self, episodes: Sequence[Episode], batch: Sequence[Row]) -> list[Any]:
         """For each row what its tokens weigh; 1 in all over the tokens of all processes, unless the loss
@@ -300,7 +334,7 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
         every = sum(gather_object([units])) * (
             self.max_completion_length if self.loss_type == "dr_grpo" else 1
         )
-        return [weight / every for weight in weights]
+        return [weight / max(1, every) for weight in weights]  # a limit may leave nothing to train on
 
     def _padded(self, count: int, training: bool) -> int:
         """Rows that each process must bring: equally many, in whole micro-batches and whole groups."""

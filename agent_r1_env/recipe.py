@@ -14,6 +14,7 @@ from agent_r1_env.catalog import Catalog
 from agent_r1_env.entry import Entry, entry_schema, read_entry
 from agent_r1_env.errors import RecipeError, UnknownName, hint
 from agent_r1_env.lora import Lora
+from agent_r1_env.overlong import Limit
 
 # What a run decides by itself; a recipe that sets it would be set right in silence.
 _OURS = {
@@ -72,6 +73,8 @@ class Recipe:
     critic: Mapping[str, Any] = field(default_factory=dict)
     loss_mask: bool = True
     merge: bool = True
+    representation: str = "steps"
+    overlong: Mapping[str, Any] | None = None
     weight_by: str = "episode"
     concurrency: int = 64
     rows_at_once: int | None = None
@@ -145,6 +148,10 @@ def load(recipe: str | Path, overrides: Mapping[str, Any] | None = None) -> Reci
         raise made.error(str(unknown), "health") from None
     if made.eval.every and not made.eval.episodes:
         raise made.error("every needs episodes to evaluate with, which are 0", "eval", "every")
+    try:
+        None if made.overlong is None else Limit(**made.overlong)
+    except ValueError as error:
+        raise made.error(str(error), "overlong") from None
     for name, instead in _OURS.items():
         if name in made.trl:
             raise made.error(f"{name} is not set under trl; use {instead}", "trl", name)
