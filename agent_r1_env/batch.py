@@ -6,6 +6,7 @@ Plain Python on plain data, so that it can be tested and reused without TRL.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, pstdev
@@ -69,9 +70,11 @@ def facts(episode: Episode) -> dict[str, Any]:
     calls = [call for step in episode.steps for call in step.calls]
     return {
         "group": episode.group,
+        "name": _name(episode),
         "reward": float(episode.reward),
         "step_rewards": [float(step.reward) for step in episode.steps],
         "outside": float(episode.truncation_reward),
+        "outcome": episode.outcome_reward,
         "anchors": [_anchor(step) for step in episode.steps],
         "failed": episode.failed,
         "steps": len(episode.steps),
@@ -90,7 +93,13 @@ def credit_batch(episodes: Sequence[Mapping[str, Any]]) -> CreditBatch:
     """What credit is assigned from: the `facts` of the episodes of one batch.
 
     A critic adds to them ``values``, one a step, and ``after``, of what follows a truncated episode.
+
+    Raises:
+        ValueError: a reward is NaN or infinite; the message names the episode.
     """
+    for episode in episodes:
+        _check(episode)
+    outcomes = [episode["outcome"] for episode in episodes]
     judged = all("values" in episode for episode in episodes)
     lengths = [len(episode["step_rewards"]) for episode in episodes]
     return CreditBatch(
@@ -98,10 +107,40 @@ def credit_batch(episodes: Sequence[Mapping[str, Any]]) -> CreditBatch:
         episode_S=np.repeat(np.arange(len(episodes)), lengths),
         groups_N=[episode["group"] for episode in episodes],
         outside_N=_floats(episode["outside"] for episode in episodes),
+        outcomes_N=None if None in outcomes else _floats(outcomes),
         values_S=_floats(value for e in episodes for value in e["values"]) if judged else None,
         after_N=_floats(e["after"] for e in episodes) if judged else None,
         anchors_S=[anchor for episode in episodes for anchor in episode["anchors"]],
+        greedy_N=_floats(e["greedy"] for e in episodes) if all("greedy" in e for e in episodes) else None,
     )
+
+
+def add_greedy(episodes: Sequence[dict[str, Any]], rewards: Mapping[int, float]) -> None:
+    """Add the reward of the greedy episode of their group to the `facts` of episodes.
+
+    Args:
+        rewards: by group; where one is missing, the mean of the group stands in.
+    """
+    groups: defaultdict[int, list[float]] = defaultdict(list)
+    for episode in episodes:
+        if not episode["failed"]:
+            groups[episode["group"]].append(episode["reward"])
+    for episode in episodes:
+        group = episode["group"]
+        episode["greedy"] = rewards[group] if group in rewards else fmean(groups[group] or [0.0])
+
+
+def _name(episode: Episode) -> str:
+    return f"of task {episode.task_id!r} with seed {episode.seed}"
+
+
+def _check(episode: Mapping[str, Any]) -> None:
+    """Refuse a reward that no advantage can be computed from."""
+    paid = {f"reward of step {number}": reward for number, reward in enumerate(episode["step_rewards"])}
+    paid |= {"reward at the end": episode["outside"], "outcome_reward": episode["outcome"] or 0.0}
+    for what, reward in paid.items():
+        if not math.isfinite(reward):
+            raise ValueError(f"the {what} of the episode {episode['name']} is {reward}; it must be finite")
 
 
 def _floats(numbers: Iterable[float]) -> Floats:

@@ -152,6 +152,11 @@ ESTIMATORS: dict[str, Estimator] = {
 }
 
 
+def takes(name: str, source: str) -> bool:
+    """Whether an estimator looks at that attribute of a batch."""
+    return source in ESTIMATORS[name].inputs.values()
+
+
 def get(name: str, options: Mapping[str, Any] | None = None) -> Estimate:
     """The estimator of that name, with its options.
 

@@ -78,7 +78,8 @@ class ToolEnv(gym.Env[Any, str]):
     ``info`` holds ``messages`` and ``tools`` (what the prompt was rendered from), ``task_id``,
     ``calls`` (one record for each call of this step: arguments, result, failure, times, reward),
     ``reward_terms`` (which sum to this step's reward), ``stop_reason`` (None while the episode runs)
-    and, once it is over, ``answer`` and ``metrics``. The right answer is in none of them.
+    and, once it is over, ``answer``, ``metrics`` and ``outcome_reward`` (the part of its reward that outcome
+    terms paid). The right answer is in none of them.
     """
 
     # A turn has no natural pace; Gymnasium asks for a number all the same.
@@ -394,6 +395,7 @@ class ToolEnv(gym.Env[Any, str]):
         observation, info = self._view(episode, records, paid)
         info["answer"] = episode.answer
         info["metrics"] = metrics | episode.counts()
+        info["outcome_reward"] = math.fsum(at_the_end.values())
         return observation, math.fsum(paid.values()), stop.terminates, not stop.terminates, info
 
     # -- what the model and the developer see

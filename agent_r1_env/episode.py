@@ -70,6 +70,8 @@ class Episode:
         steps: Empty when the first prompt already overflowed or ``reset`` failed.
         stop_reason: Why it ended: "answer", "max_steps", "length", "prompt_overflow", "error", ...
         truncation_reward: Reward paid when the rollout itself ended the episode, so outside any step.
+        outcome_reward: The part of the reward that was paid for the outcome; None where the environment does
+            not tell that from what it paid for the steps.
         metrics: Numbers of the environment at the end.
         policy_version: Which weights sampled it; None when nobody counts them.
         temperature: At which the log-probs of the steps were taken.
@@ -92,6 +94,7 @@ class Episode:
     temperature: float | None = None
     error: str | None = None
     sample: int = 0
+    outcome_reward: float | None = None
     tools: Sequence[Mapping[str, Any]] = ()
     next_prompt_ids: Sequence[int] = ()
 

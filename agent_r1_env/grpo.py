@@ -28,6 +28,7 @@ except ImportError as error:
 from agent_r1_env import auto, formats
 from agent_r1_env import credit as assignment
 from agent_r1_env.batch import (
+    add_greedy,
     columns,
     count_drift,
     credit_batch,
@@ -127,6 +128,11 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
         assignment.get(algorithm, self._credit)  # a wrong name shows before the model is loaded
         if "values_S" in assignment.ESTIMATORS[algorithm].needs and not self._has_critic:
             raise ValueError(f"{algorithm} needs a critic; use agent_r1_env.ppo.AgentPPOTrainer")
+        if assignment.takes(algorithm, "greedy_N") and rollout is not None:
+            raise ValueError(
+                f"{algorithm} compares with a greedy episode of each task, which a rollout of your own does "
+                "not play; leave rollout out, or use 'rloo'"
+            )
         if weight_by not in UNITS:
             raise unknown_name("weight", weight_by, UNITS)
         args = adapted(args if args is not None else GRPOConfig("agent-grpo"))
@@ -180,14 +186,16 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
 
         return TransformersEngine(self.accelerator.unwrap_model(self.model), self._tokenizer)
 
-    def _episodes(self, inputs: Sequence[Mapping[str, Any]], training: bool) -> Sequence[Episode]:
-        """Episodes for these inputs; an error of one process is raised in all, so that none waits forever."""
+    def _episodes(
+        self, requests: Sequence[EpisodeRequest], training: bool, greedy: bool = False
+    ) -> Sequence[Episode]:
+        """The episodes asked for; an error of one process is raised in all, so that none waits forever."""
         episodes: Sequence[Episode] = []
         failure: Exception | None = None
         try:
-            episodes = self._play(self._requests(inputs, training), training)
-            if len(episodes) != len(inputs):
-                raise EngineError(f"{len(inputs)} episodes were asked for and {len(episodes)} came back")
+            episodes = self._play(requests, training, greedy)
+            if len(episodes) != len(requests):
+                raise EngineError(f"{len(requests)} episodes were asked for and {len(episodes)} came back")
         except Exception as error:  # told to the other processes, then raised
             failure = error
         failures = gather_object([f"{type(failure).__name__}: {failure}" if failure else None])
@@ -198,7 +206,7 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
                 raise EngineError(f"the rollout of process {process} failed: {text}")
         return episodes
 
-    def _play(self, requests: Sequence[EpisodeRequest], training: bool) -> Sequence[Episode]:
+    def _play(self, requests: Sequence[EpisodeRequest], training: bool, greedy: bool) -> Sequence[Episode]:
         """Play with the weights of now; each process draws from seeds of its own."""
         if self._custom_play is not None:
             return self._custom_play(requests)
@@ -211,10 +219,11 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
                 concurrency=self._concurrency,
                 representation=self._representation,
             )
-        self._rollout.on_episode = self._file.append if self._file is not None and training else None
+        noted = training and not greedy
+        self._rollout.on_episode = self._file.append if self._file is not None and noted else None
         self._rollout.sampling = Sampling(
             max_tokens=self.max_completion_length,
-            temperature=self.temperature,
+            temperature=0.0 if greedy else self.temperature,
             top_p=self.top_p,
             top_k=self.top_k,
             seed=self._seed(training, self.accelerator.process_index),
@@ -255,14 +264,17 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Play an episode for each input and hand the rows to TRL, which goes on as it always does."""
         started, training = time.perf_counter(), self.model.training
-        episodes = self._episodes(inputs, training)
+        requests = self._requests(inputs, training)
+        episodes = self._episodes(requests, training)
         seconds = time.perf_counter() - started
         if training:
             self._write_down(episodes)
         if self._overlong is not None:
             episodes = [self._overlong.penalised(episode, self._merge) for episode in episodes]
-        groups = [request.group for request in self._requests(inputs, training)]
-        known = gather_object([f | {"group": g} for f, g in zip(self._facts(episodes), groups, strict=True)])
+        own = zip(self._facts(episodes), requests, strict=True)
+        known = gather_object([fact | {"group": request.group} for fact, request in own])
+        if assignment.takes(self._algorithm, "greedy_N"):
+            self._add_greedy(known, requests, training)
         advantages = self._advantages(known)
         first = self.accelerator.process_index * len(episodes)
         batch = self._rows(episodes, advantages[first:])
@@ -288,11 +300,31 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
         """What all processes are to know of this process's episodes: plain data."""
         return [facts(episode) for episode in episodes]
 
+    def _add_greedy(
+        self, known: Sequence[dict[str, Any]], requests: Sequence[EpisodeRequest], training: bool
+    ) -> None:
+        """Add the reward of a greedy episode of its task to each episode's facts.
+
+        It is played by the process that has the first member of the group; where the environment broke in it,
+        the mean of the group stands in.
+        """
+        size = self.num_generations if training else self.num_generations_eval
+        first = self.accelerator.process_index * len(requests)
+        chosen = [request for place, request in enumerate(requests, first) if place % size == 0]
+        played = zip(chosen, self._episodes(chosen, training, greedy=True), strict=True)
+        add_greedy(known, dict(gather_object([(r.group, e.reward) for r, e in played if not e.failed])))
+
     def _advantages(self, known: Sequence[Mapping[str, Any]]) -> list[list[float]]:
         """For each episode of all processes one a step; none where the environment broke, which then moves
         no baseline."""
         sound = [number for number, episode in enumerate(known) if not episode["failed"]]
         batch = credit_batch([known[number] for number in sound])
+        if assignment.takes(self._algorithm, "process_S") and batch.outcomes_N is None:
+            raise ValueError(
+                f"{self._algorithm} tells the reward for the outcome from that for the process, but "
+                f"{self._env} does not; let it give info['outcome_reward'] at the end of an episode, or use "
+                "'step_grpo'"
+            )
         options = {"scale": self.scale_rewards} if self._algorithm == "grpo" else {}
         flat = assignment.get(self._algorithm, {**options, **self._credit})(batch)
         advantages: list[list[float]] = [[] for _ in known]

@@ -56,6 +56,10 @@ class _Record:
     tools: Sequence[Mapping[str, Any]] = ()
     shown: Sequence[Mapping[str, Any]] = ()
 
+    def outcome_reward(self) -> float | None:
+        said = self.info.get("outcome_reward")
+        return float(said) if isinstance(said, Real) else None
+
     def stop_reason(self) -> str | None:
         said = self.info.get("stop_reason")
         return (
@@ -97,6 +101,7 @@ async def play(env: HostedEnv, request: EpisodeRequest, player: Player, salt: st
         truncation_reward=record.truncation_reward,
         temperature=player.sampling.temperature,
         error=error,
+        outcome_reward=record.outcome_reward(),
         tools=tuple(record.tools),
         next_prompt_ids=record.next_prompt_ids,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,8 @@ import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from agent_r1_env.episode import Episode, Step, read_episodes
+from agent_r1_env.credit import ESTIMATORS, takes
+from agent_r1_env.episode import Episode, EpisodeFile, Step, read_episodes
 from agent_r1_env.errors import EngineError, UnknownName
 from agent_r1_env.grpo import AgentGRPOTrainer
 from agent_r1_env.rollout import EpisodeRequest
@@ -376,7 +378,7 @@ def test_importance_sampling_is_by_token_unless_chosen_otherwise(tmp_path: Path,
 
 
 class Letters(gym.Env[str, str]):
-    """Two replies an episode; each is paid by its share of plain letters."""
+    """Two replies an episode; each is paid by its share of plain letters, the last one for the outcome."""
 
     observation_space, action_space = UnicodeText(), UnicodeText()
 
@@ -390,25 +392,83 @@ class Letters(gym.Env[str, str]):
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         self.turn += 1
         reward = sum(letter.isascii() and letter.isalpha() for letter in action) / max(1, len(action))
-        return f"more letters? {self.turn}", reward, self.turn == 2, False, {"metrics": {"turns": self.turn}}
+        info = {"metrics": {"turns": self.turn}, "outcome_reward": reward}
+        return f"more letters? {self.turn}", reward, self.turn == 2, False, info
 
 
-def test_training_on_an_environment_raises_its_reward(tmp_path: Path, model: str) -> None:
-    gym.register("Test/Letters-v0", Letters)
+gym.register("Test/Letters-v0", Letters)
+
+
+def on_letters(folder: Path, model: str, steps: int, algorithm: str = "grpo") -> AgentGRPOTrainer:
     args = config(
-        tmp_path,
+        folder,
         per_device_train_batch_size=32,
         num_generations=16,
         max_completion_length=4,
-        max_steps=12,
+        max_steps=steps,
         learning_rate=2e-2,
         lr_scheduler_type="constant",
     )
     data = Dataset.from_list([{"prompt": "letters", "task": None}] * 8)
-    made = AgentGRPOTrainer(model, "Test/Letters-v0", args, train_dataset=data)
+    return AgentGRPOTrainer(model, "Test/Letters-v0", args, train_dataset=data, algorithm=algorithm)
+
+
+def test_training_on_an_environment_raises_its_reward(tmp_path: Path, model: str) -> None:
+    made = on_letters(tmp_path, model, steps=12)
     made.train()
     made.close()
     log = [entry for entry in made.state.log_history if "reward" in entry]
     assert [entry["agent/drift"] for entry in log] == [0] * 12
     assert log[0]["agent/steps_per_episode"] == 2
     assert log[-1]["reward"] > log[0]["reward"] + 0.5
+
+
+@pytest.mark.parametrize("algorithm", sorted(name for name in ESTIMATORS if not takes(name, "values_S")))
+def test_every_algorithm_without_a_critic_trains(tmp_path: Path, model: str, algorithm: str) -> None:
+    made = on_letters(tmp_path, model, steps=2, algorithm=algorithm)
+    made.train()
+    made.close()
+    log = [entry for entry in made.state.log_history if "reward" in entry]
+    assert [entry["agent/drift"] for entry in log] == [0, 0]
+    assert all(entry["grad_norm"] > 0 for entry in log)
+
+
+def test_a_greedy_episode_of_each_task_is_played_but_not_trained_on(tmp_path: Path, model: str) -> None:
+    made = on_letters(tmp_path, model, steps=1, algorithm="remax")
+    made._file = file = EpisodeFile(tmp_path / "episodes.jsonl")
+    known: list[Any] = []
+    advantages = made._advantages
+    made._advantages = lambda facts: known.extend(facts) or advantages(facts)  # type: ignore[func-returns-value]
+    made.train()
+    made.close()
+    file.close()
+    assert len(list(read_episodes(tmp_path / "episodes.jsonl"))) == len(known) == 32
+    by_group = [{fact["greedy"] for fact in known if fact["group"] == group} for group in (0, 1)]
+    assert [len(each) for each in by_group] == [1, 1]
+    assert by_group[0] == by_group[1]  # greedy replies to the same prompt are the same
+
+
+def test_a_rollout_of_ones_own_has_no_greedy_episode(tmp_path: Path, model: str) -> None:
+    with pytest.raises(ValueError, match="remax compares with a greedy episode .* use 'rloo'"):
+        trainer(tmp_path, model, MIXED, algorithm="remax")
+
+
+def test_an_algorithm_with_a_critic_names_its_trainer(tmp_path: Path, model: str) -> None:
+    with pytest.raises(ValueError, match="ppo needs a critic; use .*AgentPPOTrainer"):
+        trainer(tmp_path, model, MIXED, algorithm="ppo")
+
+
+@pytest.mark.parametrize("algorithm", ["prime", "turn_grpo"])
+def test_process_rewards_need_to_be_told_from_the_outcome(tmp_path: Path, model: str, algorithm: str) -> None:
+    with pytest.raises(ValueError, match=r"Test/Canned-v0 does not; .*info\['outcome_reward'\]"):
+        batch(trainer(tmp_path, model, MIXED, algorithm=algorithm))
+    told = [dataclasses.replace(episode, outcome_reward=episode.reward) for episode in MIXED]
+    assert batch(trainer(tmp_path, model, told, algorithm=algorithm))["advantages"].any()
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf])
+def test_a_reward_that_is_not_finite_names_its_episode(tmp_path: Path, model: str, reward: float) -> None:
+    episodes = [*MIXED[:5], dataclasses.replace(growing(3, 5, reward), seed=17), *MIXED[6:]]
+    text = f"the reward of step 2 of the episode of task 'task-5' with seed 17 is {reward}; it must be finite"
+    with pytest.raises(ValueError, match=text):
+        batch(trainer(tmp_path, model, episodes))
