@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import gymnasium as gym
 import pytest
 
 pytest.importorskip("trl")
 
-from agent_r1_env import train
+from trl import GRPOConfig
+
+from agent_r1_env import health, metrics, train
 from agent_r1_env.catalog import builtin_root
 from agent_r1_env.episode import read_episodes
 from agent_r1_env.errors import RecipeError
+from agent_r1_env.heldout import HeldOut
+from agent_r1_env.progress import Progress
+from agent_r1_env.recipe import load
 from agent_r1_env.results import NothingToResume, Results, RunExists
 from agent_r1_env.testing import sum_env, tiny_llama
 
@@ -40,7 +50,17 @@ trl:
   gradient_checkpointing: false
   save_steps: 1
 """
-FILES = ["episodes.jsonl", "eval_after.jsonl", "eval_before.jsonl", "metrics.jsonl", "reward.png", "run.json"]
+FILES = [
+    *(
+        "episodes.jsonl",
+        "eval_after.jsonl",
+        "eval_before.jsonl",
+        "eval_1.jsonl",
+        "metrics.jsonl",
+        "reward.png",
+    ),
+    *("run.json", "best/best.json", "best/model.safetensors", "best/tokenizer.json"),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,22 +84,68 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_run_leaves_everything_that_it_promises(recipe: Path, tmp_path: Path, capsys: Any) -> None:
-    found = train.run(recipe, output=tmp_path / "out", seed=3)
-    out = tmp_path / "out"
-    assert [name for name in FILES if not (out / name).exists()] == []
-    assert [entry["step"] for entry in Results(out).logged()] == [1, 2]
-    assert {entry["agent/drift"] for entry in Results(out).logged()} == {0}
-    assert [entry["step"] for entry in Results(out).evaluated()] == [0, 2]
-    assert [e.policy_version for e in read_episodes(out / "episodes.jsonl")] == [0] * 8 + [1] * 8
-    assert len(list(read_episodes(out / "eval_before.jsonl"))) == 4
-    notes = json.loads((out / "run.json").read_text())
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of two updates with an evaluation after the first, and ``screen.txt`` of it."""
+    folder = tmp_path_factory.mktemp("finished")
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        changes = {"eval.every": 1, "save_total_limit": 1}
+        found = train.run(write_recipe(folder), output=folder / "out", seed=3, overrides=changes)
+    assert found["after"] == json.loads((folder / "out" / "run.json").read_text())["after"]
+    (folder / "out" / "screen.txt").write_text(out.getvalue() + err.getvalue())
+    return folder / "out"
+
+
+def test_a_run_leaves_everything_that_it_promises(finished: Path) -> None:
+    assert [name for name in FILES if not (finished / name).exists()] == []
+    assert [entry["step"] for entry in Results(finished).logged()] == [1, 2]
+    assert {entry["agent/drift"] for entry in Results(finished).logged()} == {0}
+    assert [e.policy_version for e in read_episodes(finished / "episodes.jsonl")] == [0] * 8 + [1] * 8
+    assert len(list(read_episodes(finished / "eval_before.jsonl"))) == 4
+    notes = json.loads((finished / "run.json").read_text())
     assert (notes["state"], notes["seed"], notes["steps"]) == ("finished", 3, 2)
     assert notes["versions"]["trl"].startswith("1.16")
-    assert found["after"] == notes["after"]
-    screen = capsys.readouterr()
-    assert "EM " in screen.out and "reward.png" in screen.out and "--model" in screen.out
-    assert "training 2/2  reward" in screen.err
+    screen = (finished / "screen.txt").read_text()
+    assert "EM " in screen and "reward.png" in screen and "--model" in screen
+    assert "training 2/2  reward" in screen
+    assert "held-out tasks after update 1: exact_match 0.000, the best so far" in screen
+
+
+def test_every_logged_number_is_documented_and_in_its_range(finished: Path) -> None:
+    for entry in (*Results(finished).logged(), *Results(finished).evaluated()):
+        for name, value in entry.items():
+            if name != "step" and value is not None:
+                known = metrics.describe(name)
+                assert known.low <= value <= known.high, name
+    assert "agent/tokens_per_reply" in entry or "agent/tokens_per_reply" in Results(finished).logged()[0]
+
+
+def test_evaluations_play_the_same_tasks_each_time(finished: Path) -> None:
+    played = [
+        sorted((e.task_id, e.seed) for e in read_episodes(finished / f"eval_{when}.jsonl"))
+        for when in ("before", "1", "after")
+    ]
+    assert played[0] == played[1] == played[2]
+    assert [entry["step"] for entry in Results(finished).evaluated()] == [0, 1, 2]
+    assert {entry["eval/episodes"] for entry in Results(finished).evaluated()} == {4}
+
+
+def test_the_best_policy_outlives_its_checkpoint(finished: Path) -> None:
+    assert Results(finished).best_record() == {"step": 1, "metric": "exact_match", "value": 0.0}
+    assert [path.name for path in finished.glob("checkpoint-*")] == ["checkpoint-2"]
+
+
+def test_the_same_seed_gives_the_same_run_evaluated_or_not(
+    finished: Path, recipe: Path, tmp_path: Path
+) -> None:
+    train.run(recipe, output=tmp_path / "out", seed=3, quiet=True)
+    replies = []
+    for folder in (finished, tmp_path / "out"):
+        episodes = read_episodes(folder / "episodes.jsonl")
+        replies.append(sorted((e.policy_version, e.group, *(s.reply for s in e.steps)) for e in episodes))
+    assert replies[0] == replies[1]
+    assert not (tmp_path / "out" / "best").exists()
 
 
 def test_the_trained_policy_loads_with_its_tokenizer(recipe: Path, tmp_path: Path) -> None:
@@ -93,18 +159,6 @@ def test_the_trained_policy_loads_with_its_tokenizer(recipe: Path, tmp_path: Pat
         AutoModelForCausalLM.from_pretrained(folder).lm_head.weight for folder in (policy, tmp_path / "model")
     ]
     assert not weights[0].equal(weights[1])
-
-
-def test_the_same_seed_gives_the_same_run(recipe: Path, tmp_path: Path) -> None:
-    replies = []
-    for number in range(2):
-        train.run(recipe, output=tmp_path / str(number), quiet=True)
-        episodes = sorted(
-            read_episodes(tmp_path / str(number) / "episodes.jsonl"),
-            key=lambda e: (e.policy_version, e.group),
-        )
-        replies.append(sorted((e.policy_version, e.group, *(s.reply for s in e.steps)) for e in episodes))
-    assert replies[0] == replies[1]
 
 
 def test_evaluated_tasks_are_kept_out_of_training(recipe: Path, tmp_path: Path) -> None:
@@ -125,6 +179,35 @@ def test_a_recipe_may_leave_the_wire_format_to_the_model(recipe: Path, tmp_path:
     train.run(recipe, output=tmp_path / "out", overrides={"env_kwargs.format": "auto"}, quiet=True)
     assert len(list(read_episodes(tmp_path / "out" / "eval_after.jsonl"))) == 4
     assert len(list(read_episodes(tmp_path / "out" / "episodes.jsonl"))) == 16
+
+
+def test_advice_names_settings_of_trl_that_exist() -> None:
+    known = {field.name for field in dataclasses.fields(GRPOConfig)}
+    for _, advice in health._RULES.values():
+        assert set(re.findall(r"trl\.(\w+)", advice)) <= known
+
+
+class Untrained:
+    """What `HeldOut.keep` asks of a trainer."""
+
+    accelerator = SimpleNamespace(is_main_process=True)
+
+    def save_model(self, folder: str) -> None:
+        Path(folder).mkdir()
+
+
+def test_the_best_is_the_highest_score_and_of_equals_the_first(recipe: Path, tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    plan = load(recipe, {"eval.best": "reward"})
+    held_out = HeldOut(plan, cast(Any, Untrained()), results, Progress(quiet=True))
+    scores = [0.3, None, 0.5, 0.5, 0.4, 0.6]
+    kept = [
+        held_out.keep(step, {"metrics": {}, "reward": {"mean": value}})
+        for step, value in enumerate(scores, 1)
+    ]
+    assert kept == [True, False, True, False, False, True]
+    assert results.best_record() == {"step": 6, "metric": "reward", "value": 0.6}
+    assert sorted(path.name for path in tmp_path.glob(".best*")) == []
 
 
 def test_a_folder_with_a_run_is_not_overwritten(recipe: Path, tmp_path: Path) -> None:
@@ -148,6 +231,9 @@ def test_there_must_be_a_run_to_resume(recipe: Path, tmp_path: Path) -> None:
         ),
         ({"num_generations": 3}, r"sums.yaml:8:3: .*divisible by num_generations \(3\)$"),
         ({"loss_type": "vespo"}, r"sums.yaml:6:1: .*vespo"),
+        ({"eval.every": 1, "eval.episodes": 0}, r"sums.yaml:5:\d+: every needs episodes"),
+        ({"health.entropy": 0.1}, r"sums.yaml:.*no limit named 'entropy'.*did you mean 'entropy_low'"),
+        ({"eval.best": "exact_mach"}, r"sums.yaml:5:\d+: .*did you mean 'exact_match'"),
         ({"model": "./nowhere"}, r"sums.yaml:2:1: there is no folder ./nowhere"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -217,12 +303,15 @@ def test_a_killed_run_stays_readable_and_goes_on(tmp_path: Path, script: Path) -
 @pytest.mark.slow
 def test_two_processes_train_one_policy(tmp_path: Path, script: Path) -> None:
     recipe, out = write_recipe(tmp_path), tmp_path / "out"
+    recipe.write_text(recipe.read_text().replace("episodes: 4", "episodes: 4, every: 1"))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     finished = subprocess.run([*launch, script, recipe, out], capture_output=True, text=True, timeout=240)
     assert finished.returncode == 0, finished.stderr[-3000:]
     logged = Results(out).logged()
     assert [entry["step"] for entry in logged] == [1, 2]
     assert {entry["agent/drift"] for entry in logged} == {0}
+    assert [entry["step"] for entry in Results(out).evaluated()] == [0, 1, 2]
+    assert (out / "best" / "model.safetensors").exists()
     episodes = list(read_episodes(out / "episodes.jsonl"))
     assert len(episodes) == 2 * 16
     assert {episode.group for episode in episodes} == {0, 1, 2, 3}
@@ -233,6 +322,7 @@ import json, sys
 import agent_r1_env
 from trl import GRPOConfig
 from agent_r1_env.grpo import AgentGRPOTrainer
+from agent_r1_env.lora import Lora
 
 SETTINGS = dict(
     use_vllm=True, vllm_max_model_length=1024, use_cpu=True, gradient_checkpointing=False,
@@ -244,7 +334,10 @@ SETTINGS = dict(
 if __name__ == "__main__":
     data = {"split": "train", "source": "embedded"}
     args = GRPOConfig(sys.argv[2], **SETTINGS)
-    trainer = AgentGRPOTrainer(sys.argv[1], "AgentR1/HotpotQA-v0", args, env_kwargs=data)
+    adapter = Lora(r=8, alpha=32).config() if sys.argv[4] == "adapter" else None
+    trainer = AgentGRPOTrainer(
+        sys.argv[1], "AgentR1/HotpotQA-v0", args, env_kwargs=data, peft_config=adapter
+    )
     trainer.train()
     trainer.close()
     json.dump([entry for entry in trainer.state.log_history if "reward" in entry], open(sys.argv[3], "w"))
@@ -252,15 +345,18 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_vllm_and_the_trainer_agree_before_and_after_an_update(tmp_path: Path) -> None:
+@pytest.mark.parametrize("trained", ["all weights", "adapter"])
+def test_vllm_and_the_trainer_agree_before_and_after_an_update(tmp_path: Path, trained: str) -> None:
     """The second batch is sampled with weights that moved far, so that a stale weight in vLLM shows."""
     pytest.importorskip("vllm")
+    if trained == "adapter":
+        pytest.importorskip("peft")
     policy = builtin_root() / "trainers" / "quickstart" / "policy"
     if not policy.is_dir():
         pytest.skip(f"no quickstart policy at {policy}")
     script = tmp_path / "script.py"
     script.write_text(VLLM)
-    command = [sys.executable, script, policy, tmp_path / "out", tmp_path / "log.json"]
+    command: list[Any] = [sys.executable, script, policy, tmp_path / "out", tmp_path / "log.json", trained]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert finished.returncode == 0, finished.stderr[-3000:]
     log = json.loads((tmp_path / "log.json").read_text())
