@@ -64,9 +64,11 @@ class Way(NamedTuple):
 WAYS = {
     "outcome, grpo": Way(OUTCOME, "grpo"),
     "outcome, step_grpo": Way(OUTCOME, "step_grpo", GAMMA),
+    "outcome, step_grpo, gamma 1": Way(OUTCOME, "step_grpo"),
     "outcome, gigpo": Way(OUTCOME, "gigpo", GAMMA),
     "process, grpo": Way(PROCESS, "grpo"),
     "process, step_grpo": Way(PROCESS, "step_grpo", GAMMA),
+    "process, step_grpo, gamma 1": Way(PROCESS, "step_grpo"),
     "process, gigpo": Way(PROCESS, "gigpo", GAMMA),
     "process, turn_grpo": Way(PROCESS, "turn_grpo"),
     "process, prime": Way(PROCESS, "prime"),
@@ -518,6 +520,16 @@ class Runs:
 # -- tables
 
 
+def report_rates(level: str, rates: Sequence[float], tuned: Mapping[str, Floats]) -> None:
+    """What each learning rate came to on the other seeds, with a star at the one that was chosen."""
+    print(f"\n{level}: area by learning rate; * was chosen\n")
+    _row("credit", *rates)
+    _row(*["---"] * (len(rates) + 1))
+    for way, areas in tuned.items():
+        best = areas.argmax()
+        _row(way, *(f"{each:.3f}{'*' if place == best else ''}" for place, each in enumerate(areas)))
+
+
 def report(level: str, curves: Mapping[str, Sequence[Sequence[float]]], goal: float) -> None:
     """The curves of one level, what lies under them, and how that differs from the baseline's."""
     updates = [EVERY * place for place in range(len(curves[BASELINE][0]))]
@@ -526,8 +538,8 @@ def report(level: str, curves: Mapping[str, Sequence[Sequence[float]]], goal: fl
     _row(*["---"] * (len(updates) + 1))
     for way, runs in curves.items():
         _row(way, *(f"{mean:.3f}" for mean in np.mean(runs, axis=0)))
-    print(f"\n{level}: after the last update, mean over the curve, and what {BASELINE} has less\n")
-    _row("credit", "last", "area", "difference of areas", "seeds higher, lower", "p", f"updates to {goal}")
+    print(f"\n{level}: after the last update, mean over the curve, and how that differs from {BASELINE}\n")
+    _row("credit", "last", "area", "difference", "seeds higher, lower", "p (Holm)", f"updates to {goal}")
     _row(*["---"] * 7)
     areas = {way: [area(each) for each in runs] for way, runs in curves.items()}
     compared = {way: statistics.paired(areas[BASELINE], found) for way, found in areas.items()}
@@ -586,12 +598,7 @@ def main() -> None:
         tuned = runs.tuned(level, ways, given.rates, given.tuning_seeds)
         rates = {way: given.rates[int(found.argmax())] for way, found in tuned.items()}
         found = runs.get([Job(level, way, rates[way], seed) for seed in range(given.seeds) for way in ways])
-        print(f"\n{level}: area by learning rate, on {given.tuning_seeds} other seeds; * was chosen\n")
-        _row("credit", *given.rates)
-        _row(*["---"] * (len(given.rates) + 1))
-        for way, areas in tuned.items():
-            marks = ["*" if rate == rates[way] else "" for rate in given.rates]
-            _row(way, *(f"{each:.3f}{mark}" for each, mark in zip(areas, marks, strict=True)))
+        report_rates(level, given.rates, tuned)
         report(level, {way: found[place :: len(ways)] for place, way in enumerate(ways)}, given.goal)
 
 
