@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import fuzz
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -49,6 +51,30 @@ def test_every_entry_of_the_catalogue_keeps_the_contract(env_id: str, rule: str)
     if finding.holds is None:
         pytest.skip(finding.detail)
     assert finding.holds, finding.detail
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_thousand_arbitrary_replies_neither_raise_nor_bring_out_an_answer(env_id: str) -> None:
+    env = gym.make(env_id, disable_env_checker=True).unwrapped
+    assert isinstance(env, ToolEnv)
+    # Each program would take a process; the tests of this environment run some.
+    env.replace_tools(
+        [
+            dataclasses.replace(each, run=lambda code: code[:99], begin=None)
+            if each.name == "python"
+            else each
+            for each in env.toolbox.tools.values()
+        ]
+    )
+    secret = "zqxjkvb-wgmpf"
+    marked = [dataclasses.replace(task, answers=(secret,) * len(task.answers)) for task in env.tasks]
+    env.tasks = TaskSet(marked, name="marked", origin="a test", corpus=env.tasks.corpus)
+    try:
+        for shown in fuzz.seen(env, 5, 1000):
+            assert secret not in shown
+    finally:
+        env.close()
 
 
 class Changed(ToolEnv):
