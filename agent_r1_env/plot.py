@@ -38,15 +38,15 @@ def save_curve(
     above.plot(steps, _smooth(reward), color="C0", label="moving average")
     _points(above, evaluated, "reward", "held-out tasks")
     above.set(title=title, ylabel="reward of an episode")
-    above.legend(loc="best")
     for name, label in _RATES.items():
         points = [(entry["step"], entry[name]) for entry in entries if entry.get(name) is not None]
         if points:
             below.plot(*zip(*points, strict=True), label=label)
     _points(below, evaluated, "exact_match", "exact match, held-out tasks")
     below.set(xlabel="update", ylabel="share", ylim=(-0.02, 1.02))
-    below.legend(loc="best")
     for axes in (above, below):
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="best")
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=120)
 

@@ -57,6 +57,25 @@ def test_the_command_evaluates_as_the_run_did() -> None:
     assert "--temperature 1 --n 200 --max-tokens 48" in command
 
 
+def test_the_screen_names_the_best_policy_and_says_what_its_score_is_worth() -> None:
+    best = {"step": 40, "metric": "exact_match", "value": 0.85}
+    text = report.screen(recipe.load("quickstart"), "quickstart", found(best=best))
+    assert "best       /o/best\n  EM 0.850 after update 40; chosen on these tasks" in text
+    assert "--model /o/best" in text and "no better" not in text
+    text = report.screen(
+        recipe.load("quickstart"), "quickstart", found(best=best | {"value": 0.2, "step": 60})
+    )
+    assert "after the last update" in text and "no better than before training, which was 0.200" in text
+    assert "--model /o/policy" in text
+
+
+def test_the_screen_repeats_the_last_warning_of_each_kind() -> None:
+    warnings = [{"kind": "no_calls", "step": step, "seen": f"seen at {step}"} for step in (9, 31)]
+    text = report.screen(recipe.load("quickstart"), "quickstart", found(warnings=warnings))
+    assert "warnings   /o/health.jsonl" in text
+    assert "no_calls at update 31: seen at 31" in text and "seen at 9" not in text
+
+
 def test_the_screen_does_without_an_evaluation() -> None:
     text = report.screen(recipe.load("hotpotqa_cpu"), "hotpotqa_cpu", found(before=None, after=None))
     assert "held-out" not in text and "/o/policy" in text
@@ -104,11 +123,21 @@ def test_a_terminal_gets_a_bar() -> None:
     assert "2/2" in stream.getvalue() and "reward 0.7" in stream.getvalue()
 
 
+def test_what_a_person_should_read_is_told_above_the_bar() -> None:
+    stream = io.StringIO()
+    progress = Progress(stream=stream)
+    progress.begin("training", 3)
+    progress.busy("evaluating 3/4")
+    progress.tell("warning: something")
+    assert stream.getvalue().splitlines() == ["training ...", "warning: something"]
+
+
 def test_a_quiet_run_says_nothing() -> None:
     stream = io.StringIO()
     progress = Progress(quiet=True, stream=stream)
     progress.begin("training", 2)
     progress.at(1, 2)
+    progress.tell("a warning")
     assert stream.getvalue() == ""
 
 
@@ -119,6 +148,15 @@ def test_the_curve_is_drawn_from_the_metrics(tmp_path: Path) -> None:
     ]
     plot.save_curve(logged, tmp_path / "reward.png", "mine")
     assert (tmp_path / "reward.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_scores_on_held_out_tasks_are_drawn_where_there_are_any(tmp_path: Path) -> None:
+    logged = [{"step": n, "reward": n / 10} for n in (1, 2)]
+    score = {"eval/reward": 0.4, "eval/reward/low": 0.3, "eval/reward/high": 0.6}
+    evaluated = [{"step": 0, **score}, {"step": 2, "eval/reward": None}]
+    plot.save_curve(logged, tmp_path / "without.png", "mine")
+    plot.save_curve(logged, tmp_path / "with.png", "mine", evaluated)
+    assert (tmp_path / "with.png").read_bytes() != (tmp_path / "without.png").read_bytes()
 
 
 def test_nothing_is_drawn_before_the_first_update(tmp_path: Path) -> None:

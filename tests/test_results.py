@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_r1_env.health import Alert
 from agent_r1_env.results import NothingToResume, Results, RunExists, open_results
 
 
@@ -80,3 +81,47 @@ def test_a_named_folder_is_neither_overwritten_nor_invented(tmp_path: Path) -> N
     open_results("mine", tmp_path / "out", resume=False).note(state="running")
     with pytest.raises(RunExists, match="--resume"):
         open_results("mine", tmp_path / "out", resume=False)
+
+
+def alert(step: int, kind: str = "drift") -> Alert:
+    return Alert(step, step, kind, "seen", "advice", 1.0)
+
+
+def test_scores_of_evaluations_are_kept_apart_from_updates(results: Results) -> None:
+    results.log_evaluation(0, {"reward": 0.1})
+    results.log(1, {"reward": 0.2})
+    for reward in (0.3, 0.4):  # repeated by a resumed run
+        results.log_evaluation(1, {"reward": reward})
+    assert results.logged() == [{"step": 1, "reward": 0.2}]
+    assert results.evaluated() == [{"step": 0, "eval/reward": 0.1}, {"step": 1, "eval/reward": 0.4}]
+
+
+def test_a_resumed_run_forgets_the_warnings_that_it_may_give_again(results: Results) -> None:
+    for step, kind in ((3, "drift"), (7, "drift"), (8, "no_calls")):
+        results.warn(alert(step, kind))
+    assert [entry["step"] for entry in results.warnings()] == [3, 7, 8]
+    assert {kind: each["step"] for kind, each in results.notes()["health"].items()} == {
+        "drift": 7,
+        "no_calls": 8,
+    }
+    results.forget_after(5)
+    assert [entry["step"] for entry in results.warnings()] == [3]
+    assert list(results.notes()["health"]) == ["drift"]
+
+
+def test_the_best_policy_and_its_record_are_replaced_together(results: Results) -> None:
+    assert results.best_record() is None
+    for step in (1, 2):
+        results.new_best.mkdir()
+        (results.new_best / "weights").write_text(str(step))
+        results.place_best({"step": step})
+    assert (results.best_record(), (results.best / "weights").read_text()) == ({"step": 2}, "2")
+    assert [path.name for path in results.folder.iterdir()] == ["best"]
+
+
+def test_a_kill_between_two_best_policies_loses_neither(results: Results) -> None:
+    results.new_best.mkdir()
+    results.place_best({"step": 1})
+    results.best.rename(results.folder / ".best.old")
+    assert results.best_record() == {"step": 1}
+    assert results.best.is_dir()
