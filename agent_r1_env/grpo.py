@@ -133,6 +133,8 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
                 f"{algorithm} compares with a greedy episode of each task, which a rollout of your own does "
                 "not play; leave rollout out, or use 'rloo'"
             )
+        self._representation = check(representation)
+        self._overlong = None if overlong is None else Limit(**overlong)
         if weight_by not in UNITS:
             raise unknown_name("weight", weight_by, UNITS)
         args = adapted(args if args is not None else GRPOConfig("agent-grpo"))
@@ -150,8 +152,6 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
         self._env, self._env_kwargs, self._concurrency = env, env_kwargs, concurrency
         self._custom_play = rollout
         self._loss_mask, self._merge, self._weight_by = loss_mask, merge, weight_by
-        self._representation = check(representation)
-        self._overlong = None if overlong is None else Limit(**overlong)
         self._rows_at_once = rows_at_once or args.per_device_train_batch_size
         self._episodes_path = episodes_path
         main = self.accelerator.is_main_process
