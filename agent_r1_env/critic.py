@@ -13,17 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from safetensors.torch import load_file, save_file
-from torch import nn
-from transformers import AutoConfig, AutoModelForTokenClassification, get_scheduler
-from transformers.utils import logging as hf_logging
+from agent_r1_env.errors import missing_extra, unknown_name
+
+try:
+    import numpy as np
+    import torch
+    from safetensors.torch import load_file, save_file
+    from torch import nn
+    from transformers import AutoConfig, AutoModelForTokenClassification, get_scheduler
+    from transformers.utils import logging as hf_logging
+except ImportError as error:
+    raise missing_extra(error.name or "torch", "train") from error
 
 from agent_r1_env.advantage import Floats
 from agent_r1_env.valued import Reading, joined
 
 POLICY, SHARED = "policy", "shared"
+LEVELS = ("step", "token")
 _HEAD, _OPTIMISER = "head.safetensors", "optimizer.pt"
 
 
@@ -40,11 +46,17 @@ class CriticSettings:
         warmup: updates of the policy for which only the critic learns.
         clip_range: how far a value may move from that at the time of the rollout; None is without limit.
         max_grad_norm: of one update; 0 is without limit.
+        level: "step" values prompts, where a whole reply is one action; "token" values what stands before
+            each sampled token, where each of those is one, as is usual for PPO on language models. Then
+            ``gamma`` and ``lam`` count tokens.
+        tool_tokens: at the level of tokens, those of the environment are taken for actions, too: the ablation
+            of an advantage mask. Over steps they never enter.
         bootstrap: a truncated episode ends in the value of the prompt that would have come next; False lets
             it end in 0.
 
     Raises:
-        ValueError: on construction, when a number is out of its range.
+        ValueError: on construction, when a number is out of its range or two settings do not fit.
+        UnknownName: on construction, when there is no such level.
     """
 
     model: str = POLICY
@@ -53,6 +65,8 @@ class CriticSettings:
     warmup: int = 0
     clip_range: float | None = 0.2
     max_grad_norm: float = 1.0
+    level: str = "step"
+    tool_tokens: bool = False
     bootstrap: bool = True
 
     def __post_init__(self) -> None:
@@ -66,6 +80,10 @@ class CriticSettings:
         for name, holds in rules.items():
             if not holds:
                 raise ValueError(f"critic.{name} cannot be {getattr(self, name)!r}")
+        if self.level not in LEVELS:
+            raise unknown_name("level of the critic", self.level, LEVELS)
+        if self.tool_tokens and self.level != "token":
+            raise ValueError("critic.tool_tokens needs critic.level: token; over steps they never enter")
 
 
 # -- what is learnt

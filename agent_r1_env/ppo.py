@@ -9,11 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from agent_r1_env.errors import missing_extra, unknown_name
+
+try:
+    import numpy as np
+    import torch
+except ImportError as error:
+    raise missing_extra(error.name or "torch", "train") from error
 
 from agent_r1_env import credit as assignment
 from agent_r1_env.advantage import Floats, Labels
@@ -28,21 +34,25 @@ from agent_r1_env.critic import (
     explained_variance,
 )
 from agent_r1_env.episode import Episode
-from agent_r1_env.errors import unknown_name
 from agent_r1_env.grpo import AgentGRPOTrainer
-from agent_r1_env.valued import States, step_states
+from agent_r1_env.valued import States, by_token, step_states, token_states
 
 _FOLDER = "critic"
 _LEAST_RATE = 1e-5
 
 
 @dataclass(frozen=True)
-class _Lesson:
-    """What the critic is to learn from the states of this process's episodes, one number each."""
+class _Judged:
+    """What a batch says about the states of this process's episodes, one number each.
+
+    Attributes:
+        advantages: for each episode, those of its states.
+    """
 
     old: Floats
     returns: Floats
     weights: Floats
+    advantages: Sequence[Sequence[float]]
 
 
 class AgentPPOTrainer(AgentGRPOTrainer):
@@ -90,8 +100,9 @@ class AgentPPOTrainer(AgentGRPOTrainer):
         self.critic = Critic(
             self._value_model(model, settings), settings, self.accelerator, self._rows_at_once
         )
+        self._played: Sequence[Episode] = []
         self._states: list[States] = []
-        self._lesson: _Lesson | None = None
+        self._judged: _Judged | None = None
 
     def _value_model(self, start: Any, settings: CriticSettings) -> ValueModel | SharedValues:
         if settings.model == SHARED:
@@ -115,15 +126,21 @@ class AgentPPOTrainer(AgentGRPOTrainer):
 
     def _facts(self, episodes: Sequence[Episode]) -> list[dict[str, Any]]:
         """With the values of this process's episodes."""
-        bootstrap, longest = self.critic.settings.bootstrap, self.critic.longest
-        self._states = [step_states(episode, bootstrap, longest) for episode in episodes]
+        self._played = episodes
+        self._states = [self._states_of(episode) for episode in episodes]
         values = iter(self.critic.values([reading for states in self._states for reading in states.all]))
         known = super()._facts(episodes)
         for fact, states in zip(known, self._states, strict=True):
-            fact["step_rewards"] = list(states.rewards)
+            fact["step_rewards"], fact["parts"] = list(states.rewards), list(states.parts)
             fact["values"] = list(islice(values, len(states.rewards)))
             fact["after"] = 0.0 if states.after is None else next(values)
         return known
+
+    def _states_of(self, episode: Episode) -> States:
+        settings, longest = self.critic.settings, self.critic.longest
+        if settings.level == "step":
+            return step_states(episode, settings.bootstrap, longest)
+        return token_states(episode, settings.bootstrap, longest, settings.tool_tokens)
 
     def _advantages(self, known: Sequence[Mapping[str, Any]]) -> list[list[float]]:
         """GAE over the states of all processes; this process keeps in mind what its critic is to learn."""
@@ -141,18 +158,32 @@ class AgentPPOTrainer(AgentGRPOTrainer):
         )
         own = len(known) // self.accelerator.num_processes
         mine = sound[batch.episode_S] // own == self.accelerator.process_index
-        self._lesson = _Lesson(values[mine], (gae + values)[mine], weights[mine])
-        return super()._advantages(known)
+        found = super()._advantages(known)
+        first = self.accelerator.process_index * own
+        self._judged = _Judged(values[mine], (gae + values)[mine], weights[mine], found[first : first + own])
+        return [
+            _of_steps(advantages, episode["parts"]) for advantages, episode in zip(found, known, strict=True)
+        ]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Let the critic learn from a training batch as soon as the policy's part of it is made."""
         output = super()._generate_and_score_completions(inputs)
-        lesson, self._lesson = self._lesson, None
-        if self.model.training and lesson is not None:
+        judged, self._judged = self._judged, None
+        if judged is not None and self.critic.settings.level == "token":
+            self._give_to_tokens(output["advantages"], judged)
+        if judged is not None and self.model.training:
             readings = [reading for states in self._states for reading in states.readings]
-            self._note_critic(self.critic.learn(readings, lesson.old, lesson.returns, lesson.weights))
-        self._states = []
+            self._note_critic(self.critic.learn(readings, judged.old, judged.returns, judged.weights))
+        self._played, self._states = [], []
         return output
+
+    def _give_to_tokens(self, advantages: torch.Tensor, judged: _Judged) -> None:
+        """Replace the advantages of steps in (R, T) with those of each token."""
+        nothing = [[0.0] * len(episode.steps) for episode in self._played]
+        for number, row in enumerate(self._rows(self._played, nothing)):
+            of_episode, parts = judged.advantages[row.episode], self._states[row.episode].parts
+            found = torch.tensor(by_token(row, of_episode, parts))
+            advantages[number, : len(found)] = found.to(advantages.device)
 
     def _note_critic(self, numbers: Mapping[str, float]) -> None:
         metrics = self._metrics["train" if self.model.training else "eval"]
@@ -206,6 +237,15 @@ def state_weights(episode: Labels, weight_by: str) -> Floats:
     counts = np.bincount(episode)
     weights: Floats = 1.0 / (np.count_nonzero(counts) * counts[episode])
     return weights
+
+
+def _of_steps(advantages: Sequence[float], parts: Sequence[tuple[int, int]]) -> list[float]:
+    """For each step the advantage of the state that its reply begins in; 0 where there is no reply."""
+    starts = [0, *accumulate(map(sum, parts))]
+    return [
+        advantages[start + before] if reply else 0.0
+        for start, (before, reply) in zip(starts, parts, strict=False)
+    ]
 
 
 def _settings(given: Mapping[str, Any]) -> CriticSettings:

@@ -1,11 +1,17 @@
-"""What of an episode a critic values: the states in which the policy acts, and the one behind the end."""
+"""What of an episode a critic values: the states in which the policy acts, and the one behind the end.
+
+In the MDP of this package a whole reply is one action, and its state is the prompt. For comparison there is
+the other view, in which every token is an action: `token_states`, whose advantages `by_token` brings to rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from agent_r1_env.episode import Episode
+from agent_r1_env.trajectory import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +29,14 @@ class States:
     Attributes:
         readings: hold S states in order.
         rewards: (S,) what was paid between each state and the next.
+        parts: for each step of the episode, how many states tokens of the environment made before the reply,
+            and how many the reply has; S in all.
         after: the state that a truncated episode would have gone on from; None where it ended in its own way.
     """
 
     readings: Sequence[Reading] = ()
     rewards: Sequence[float] = ()
+    parts: Sequence[tuple[int, int]] = ()
     after: Reading | None = None
 
     @property
@@ -61,12 +70,76 @@ def step_states(episode: Episode, bootstrap: bool = True, longest: int | None = 
     """
     if episode.failed:
         return States()
+    _check(episode)
+    readings = [_whole(step.prompt_ids) for step in episode.steps]
+    rewards, parts = [float(step.reward) for step in episode.steps], [(0, 1)] * len(episode.steps)
+    return States(readings, rewards, parts, _after(episode, bootstrap, longest))
+
+
+def token_states(
+    episode: Episode, bootstrap: bool = True, longest: int | None = None, tool_tokens: bool = False
+) -> States:
+    """All that stands before a sampled token is a state; its reward comes with the last token of a reply.
+
+    A reply without tokens is no action: what it was paid comes with the last token before it, or with the
+    first reply if there is none.
+
+    Args:
+        tool_tokens: the tokens that the environment wrote between two replies are actions, too.
+    """
+    if episode.failed:
+        return States()
+    _check(episode)
+    readings: list[Reading] = []
+    rewards: list[float] = []
+    parts: list[tuple[int, int]] = []
+    held: list[int] = []
+    owed = 0.0
+    for step in episode.steps:
+        owed += float(step.reward)
+        prompt, reply = list(step.prompt_ids), list(step.response_ids)
+        if not reply:
+            if rewards:
+                rewards[-1] += owed
+                owed = 0.0
+            parts.append((0, 0))
+            continue
+        grown = tool_tokens and bool(held) and prompt[: len(held)] == held
+        first = len(held) if grown else len(prompt)
+        held = prompt + reply
+        readings.append(Reading(held[:-1], range(first, len(held))))
+        rewards += [0.0] * (len(held) - first - 1) + [owed]
+        parts.append((len(prompt) - first, len(reply)))
+        owed = 0.0
+    return States(readings, rewards, parts, _after(episode, bootstrap, longest) if rewards else None)
+
+
+def by_token(row: Row, advantages: Sequence[float], parts: Sequence[tuple[int, int]]) -> list[float]:
+    """The advantages of an episode's token states at the tokens of one of its rows.
+
+    A token of the environment that the row trains on has its own if it was a state, and else that of the last
+    token before it; one that is not trained on has 0.
+
+    Args:
+        advantages, parts: of the whole episode.
+    """
+    result = [0.0] * len(row.completion_ids)
+    starts = [0, *accumulate(map(sum, parts))]
+    end = 0
+    for number, start, stop in row.spans:
+        before, _ = parts[number]
+        place = starts[number] + before
+        result[start:stop] = advantages[place : place + stop - start]
+        if end < start and row.loss_mask[end]:
+            own = advantages[starts[number] : place]
+            result[end:start] = own if before else [result[end - 1]] * (start - end)
+        end = stop
+    return result
+
+
+def _check(episode: Episode) -> None:
     if not all(len(step.prompt_ids) for step in episode.steps):
         raise ValueError(f"{_named(episode)} has no prompt ids, without which nobody can tell its value")
-    readings = [_whole(step.prompt_ids) for step in episode.steps]
-    return States(
-        readings, [float(step.reward) for step in episode.steps], _after(episode, bootstrap, longest)
-    )
 
 
 def _after(episode: Episode, bootstrap: bool, longest: int | None) -> Reading | None:

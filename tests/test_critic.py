@@ -26,8 +26,9 @@ from agent_r1_env.critic import (
     value_loss,
 )
 from agent_r1_env.episode import Episode, Step
+from agent_r1_env.errors import UnknownName
 from agent_r1_env.testing import tiny_llama
-from agent_r1_env.valued import Reading, joined, step_states
+from agent_r1_env.valued import Reading, joined, step_states, token_states
 
 RNG = np.random.default_rng(0)
 PROMPTS = [RNG.integers(3, 250, length).tolist() for length in (5, 9, 4, 12, 7, 3)]
@@ -99,6 +100,23 @@ def test_the_prompts_of_an_episode_are_its_states() -> None:
     assert step_states(cut, bootstrap=False).after is None
     assert step_states(cut, longest=1).after is None
     assert step_states(cut).rewards == [0.5, 0.5]
+
+
+def test_every_sampled_token_can_be_an_action() -> None:
+    steps = [
+        Step((1, 2), (3, 4), (-1.0, -1.0), 0.5),
+        Step((1, 2, 3, 4, 5), (), (), 0.25),
+        Step((1, 2, 3, 4, 5, 6), (7,), (-1.0,), 1.0),
+    ]
+    played = Episode("E-v0", "t", 0, 0, steps, terminated=True)
+    masked = token_states(played)
+    assert joined(masked.all) == [Reading([1, 2, 3, 4, 5, 6], (2, 3, 6))]
+    assert (masked.rewards, masked.parts) == ([0.0, 0.75, 1.0], [(0, 2), (0, 0), (0, 1)])
+    whole = token_states(played, tool_tokens=True)
+    assert joined(whole.all) == [Reading([1, 2, 3, 4, 5, 6], (2, 3, 4, 5, 6))]
+    assert (whole.rewards, whole.parts) == ([0.0, 0.75, 0.0, 0.0, 1.0], [(0, 2), (0, 0), (2, 1)])
+    late = Episode("E-v0", "t", 0, 0, steps[1:], terminated=True)
+    assert token_states(late).rewards == [1.25]
 
 
 def test_states_without_ids_are_refused() -> None:
@@ -293,6 +311,13 @@ def test_a_model_without_a_value_head_in_transformers_is_refused(tmp_path: Path)
 def test_settings_out_of_range_are_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"critic.{next(iter(setting))} cannot be"):
         CriticSettings(**setting)
+
+
+def test_settings_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(UnknownName, match="no level of the critic named 'tokens'; did you mean 'token'"):
+        CriticSettings(level="tokens")
+    with pytest.raises(ValueError, match="needs critic.level: token"):
+        CriticSettings(tool_tokens=True)
 
 
 def test_a_folder_without_a_critic_is_refused(model: str, accelerator: Accelerator, tmp_path: Path) -> None:

@@ -92,8 +92,8 @@ class Told:
 
     longest = None
 
-    def __init__(self, worth: dict[tuple[int, ...], float], bootstrap: bool = True) -> None:
-        self.worth, self.settings = worth, CriticSettings(bootstrap=bootstrap)
+    def __init__(self, worth: dict[tuple[int, ...], float], **settings: Any) -> None:
+        self.worth, self.settings = worth, CriticSettings(**settings)
         self.asked: list[tuple[int, ...]] = []
         self.lessons: list[tuple[Any, ...]] = []
 
@@ -107,8 +107,8 @@ class Told:
         return {"loss": 0.0}
 
 
-def told(made: AgentPPOTrainer, worth: dict[tuple[int, ...], float] = WORTH, bootstrap: bool = True) -> Told:
-    made.critic = Told(worth, bootstrap)  # type: ignore[assignment]
+def told(made: AgentPPOTrainer, worth: dict[tuple[int, ...], float] = WORTH, **settings: Any) -> Told:
+    made.critic = Told(worth, **settings)  # type: ignore[assignment]
     return made.critic  # type: ignore[return-value]
 
 
@@ -222,6 +222,84 @@ def test_weights_of_states() -> None:
     assert state_weights(owners, "episode").tolist() == [0.25, 0.25, 0.5]
     assert state_weights(owners, "step").tolist() == [1 / 3] * 3
     assert state_weights(owners[:0], "episode").tolist() == state_weights(owners[:0], "step").tolist() == []
+
+
+# -- tokens as actions
+
+TOKENS_WORTH = {
+    (5, 6): 0.5,
+    (5, 6, 7): 0.4,
+    (5, 6, 7, 8): 0.2,
+    (5, 6, 7, 8, 9): 0.3,
+    (5, 6, 7, 8, 9, 10): 0.6,
+    (5, 6, 7, 8, 9, 10, 11): 0.9,
+    (5, 6, 20, 21): 0.8,
+}
+TD = {"credit": {"gamma": 0.9, "lam": 0.0, "whiten": False}}
+INTO_OBSERVATION = 0.9 * 0.2 - 0.4
+OBSERVATION = 0.9 * 0.3 - 0.2
+MASKED = [0.9 * 0.4 - 0.5, 0.9 * 0.3 - 0.4, 0.0, 0.9 * 0.6 - 0.3, 0.9 * 0.9 - 0.6, 1 - 0.9]
+
+
+def replaced(values: list[float], place: int, *new: float) -> list[float]:
+    return [*values[:place], *new, *values[place + len(new) :]]
+
+
+@pytest.mark.parametrize(
+    ("tool_tokens", "loss_mask", "expected"),
+    [
+        (False, True, MASKED),
+        (False, False, replaced(MASKED, 2, MASKED[1])),
+        (True, True, replaced(MASKED, 1, INTO_OBSERVATION)),
+        (True, False, replaced(MASKED, 1, INTO_OBSERVATION, OBSERVATION)),
+    ],
+)
+def test_gae_over_tokens_with_and_without_those_of_tools(
+    tmp_path: Path, model: str, tool_tokens: bool, loss_mask: bool, expected: list[float]
+) -> None:
+    made = trainer(tmp_path, model, [ANSWERED, CUT], loss_mask=loss_mask, **TD)
+    critic = told(made, TOKENS_WORTH, level="token", tool_tokens=tool_tokens)
+    output = batch(made)
+    assert output["advantages"][0].tolist() == pytest.approx(expected)
+    assert output["advantages"][1].tolist() == pytest.approx([LAST] + [0.0] * 5)
+    assert ((5, 6, 7, 8) in critic.asked) == tool_tokens
+    count = 6 if tool_tokens else 5
+    assert critic.lessons[0][3].tolist() == pytest.approx([0.5 / count] * count + [0.5])
+    assert made._metrics["train"]["agent/drift"] == [0.0]
+
+
+def test_replies_of_one_token_make_both_levels_one(tmp_path: Path, model: str) -> None:
+    short = episode(step([5, 6], [7]), step([5, 6, 7, 8], [10], 1.0))
+    worth = {(5, 6): 0.5, (5, 6, 7, 8): 0.3}
+    found = []
+    for level in ("step", "token"):
+        made = trainer(tmp_path, model, [short, short], **EXACT)
+        told(made, worth, level=level)
+        found.append(batch(made)["advantages"])
+    assert found[0].abs().min(1).values.tolist() == [0, 0]
+    assert torch.equal(*found)
+
+
+def test_rows_of_a_rewritten_context_get_the_advantages_of_their_own_tokens(
+    tmp_path: Path, model: str
+) -> None:
+    rewritten = episode(step([5, 6], [7]), step([40, 41], []), step([50], [10, 11], 1.0))
+    worth = {(5, 6): 0.5, (50,): 0.3, (50, 10): 0.6}
+    made = trainer(tmp_path, model, [rewritten, CUT], **TD)
+    told(made, {**worth, (5, 6, 20, 21): 0.8}, level="token", tool_tokens=True)
+    output = batch(made)["advantages"]
+    assert [row[:2].tolist() for row in output[:3]] == [
+        pytest.approx([0.9 * 0.3 - 0.5, 0]),
+        pytest.approx([0.9 * 0.6 - 0.3, 1 - 0.6]),
+        pytest.approx([LAST, 0]),
+    ]
+
+
+def test_a_run_may_take_tokens_for_actions(tmp_path: Path, model: str) -> None:
+    made = trainer(tmp_path, model, [ANSWERED, CUT], critic={"level": "token", "tool_tokens": True})
+    made.train()
+    log = [entry for entry in made.state.log_history if "critic/loss" in entry]
+    assert log[-1]["critic/loss"] < log[0]["critic/loss"]
 
 
 # -- a run
