@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -412,6 +414,49 @@ def test_settings_are_checked_before_the_model_is_loaded(tmp_path: Path) -> None
         AgentPPOTrainer("nowhere", "Test/Canned-v0", critic={"epoch": 2})
     with pytest.raises(ValueError, match="ppo needs a critic; use agent_r1_env.ppo.AgentPPOTrainer"):
         AgentGRPOTrainer("nowhere", "Test/Canned-v0", algorithm="ppo")
+
+
+TWO_SIDES = """
+import json, os, sys
+from pathlib import Path
+import torch
+sys.path.insert(0, sys.argv[1])
+from test_ppo import PLAYED, config, trainer
+
+folder, side = Path(sys.argv[3]), int(os.environ["RANK"])
+args = config(folder, per_device_train_batch_size=2, num_generations=4, learning_rate=1e-4, max_steps=3)
+made = trainer(folder, sys.argv[2], PLAYED[2 * side : 2 * side + 2], args=args)
+made.train()
+if side == 0:
+    (folder / "log.json").write_text(json.dumps(made.state.log_history))
+torch.save([made.critic.model.state_dict(), made.model.state_dict()], folder / f"side-{side}.pt")
+"""
+PLAYED = [ANSWERED, CUT, episode(step([5, 6, 30], [31, 32])), episode(step([40], [41], 0.5))]
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_policy_and_the_critic_of_one(tmp_path: Path, model: str) -> None:
+    args = config(tmp_path, per_device_train_batch_size=4, num_generations=4, learning_rate=1e-4, max_steps=3)
+    alone = trainer(tmp_path, model, PLAYED, args=args)
+    alone.train()
+    script = tmp_path / "script.py"
+    script.write_text(TWO_SIDES)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    done = subprocess.run(
+        [*launch, str(script), str(Path(__file__).parent), model, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    sides = [torch.load(tmp_path / f"side-{side}.pt") for side in range(2)]
+    for one, other in zip(*sides, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    log = json.loads((tmp_path / "log.json").read_text())
+    for entry, expected in zip(log[:3], alone.state.log_history[:3], strict=True):
+        for name in ("value", "return", "explained_variance", "loss", "clip_fraction", "grad_norm"):
+            assert entry[f"critic/{name}"] == pytest.approx(expected[f"critic/{name}"], rel=1e-3, abs=1e-6)
+        assert entry["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-3)
 
 
 # -- recipes
