@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_r1_env.batch import count_drift
 from agent_r1_env.episode import Episode, Step
 from agent_r1_env.errors import UnknownName
 from agent_r1_env.overlong import WAYS, Limit, counts
@@ -45,6 +47,14 @@ def test_a_row_is_cut_behind_the_last_reply_that_fits(tokens: int, kept: list[in
     assert row.cut == cut
     assert row.loss_mask[-1] == 1
     assert counts([row])["overlong_cut_tokens"] == cut
+
+
+def test_what_a_limit_took_is_no_drift_and_what_it_left_is_still_checked() -> None:
+    made = Limit(6).applied(whole())
+    assert count_drift([[10, 11]], made, [GROWING]) == 0
+    assert count_drift([[10, 99]], made, [GROWING]) == 1
+    assert count_drift([[10]], made, [GROWING]) == 1
+    assert count_drift([[10, 11]], [replace(made[0], cut=2)], [GROWING]) == 1, "one more id is missing"
 
 
 def test_a_masked_row_stays_in_the_batch_and_trains_nothing() -> None:
