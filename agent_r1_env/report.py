@@ -71,7 +71,7 @@ def _best(best: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     label = _NAMES.get(name, name)
     when = "the last update" if best["step"] == found["steps"] else f"update {best['step']}"
     start = {**found["before"]["metrics"], "reward": found["before"]["reward"]}[name]["mean"]
-    lines = [f"  {label} {best['value']:.3f} after {when}; chosen on these tasks, it will do worse on others"]
+    lines = [f"  {label} {best['value']:.3f} after {when}; chosen on these tasks, so likely worse on others"]
     if start is not None and best["value"] <= start:
         lines.append(f"  no better than before training, which was {start:.3f}")
     return lines

@@ -153,7 +153,7 @@ def test_the_curve_is_drawn_from_the_metrics(tmp_path: Path) -> None:
 def test_scores_on_held_out_tasks_are_drawn_where_there_are_any(tmp_path: Path) -> None:
     logged = [{"step": n, "reward": n / 10} for n in (1, 2)]
     score = {"eval/reward": 0.4, "eval/reward/low": 0.3, "eval/reward/high": 0.6}
-    evaluated = [{"step": 0, **score}, {"step": 2, "eval/reward": None}]
+    evaluated: list[dict[str, Any]] = [{"step": 0, **score}, {"step": 2, "eval/reward": None}]
     plot.save_curve(logged, tmp_path / "without.png", "mine")
     plot.save_curve(logged, tmp_path / "with.png", "mine", evaluated)
     assert (tmp_path / "with.png").read_bytes() != (tmp_path / "without.png").read_bytes()
