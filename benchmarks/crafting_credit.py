@@ -530,20 +530,20 @@ def report_rates(level: str, rates: Sequence[float], tuned: Mapping[str, Floats]
         _row(way, *(f"{each:.3f}{'*' if place == best else ''}" for place, each in enumerate(areas)))
 
 
-def report(level: str, curves: Mapping[str, Sequence[Sequence[float]]], goal: float) -> None:
+def report(level: str, curves: Mapping[str, Sequence[Sequence[float]]], baseline: str, goal: float) -> None:
     """The curves of one level, what lies under them, and how that differs from the baseline's."""
-    updates = [EVERY * place for place in range(len(curves[BASELINE][0]))]
+    updates = [EVERY * place for place in range(len(curves[baseline][0]))]
     print(f"\n{level}: success on held-out worlds after so many updates\n")
     _row("credit", *updates)
     _row(*["---"] * (len(updates) + 1))
     for way, runs in curves.items():
         _row(way, *(f"{mean:.3f}" for mean in np.mean(runs, axis=0)))
-    print(f"\n{level}: after the last update, mean over the curve, and how that differs from {BASELINE}\n")
+    print(f"\n{level}: after the last update, mean over the curve, and how that differs from {baseline}\n")
     _row("credit", "last", "area", "difference", "seeds higher, lower", "p (Holm)", f"updates to {goal}")
     _row(*["---"] * 7)
     areas = {way: [area(each) for each in runs] for way, runs in curves.items()}
-    compared = {way: statistics.paired(areas[BASELINE], found) for way, found in areas.items()}
-    others = [way for way in curves if way != BASELINE]
+    compared = {way: statistics.paired(areas[baseline], found) for way, found in areas.items()}
+    others = [way for way in curves if way != baseline]
     p = dict(zip(others, statistics.holm([compared[way].p for way in others]), strict=True))
     for way, runs in curves.items():
         found = compared[way]
@@ -579,6 +579,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--levels", nargs="+", default=["tiny", "short"], choices=list(STEPS))
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
+    parser.add_argument("--baseline", default=BASELINE, choices=list(WAYS), help="what others differ from")
     parser.add_argument("--seeds", type=int, default=12)
     parser.add_argument("--tuning-seeds", type=int, default=4)
     parser.add_argument("--rates", type=float, nargs="+", default=[0.1, 0.2, 0.4, 0.8])
@@ -593,13 +594,18 @@ def main() -> None:
         parser.error(f"--updates must be at least {EVERY}, for a curve takes two evaluations")
     setting = Setting(given.updates, given.groups, given.worlds, given.evaluation_worlds)
     runs = Runs(given.output, setting, given.processes)
-    ways = list(dict.fromkeys([BASELINE, *given.ways]))
+    ways = list(dict.fromkeys([given.baseline, *given.ways]))
     for level in given.levels:
         tuned = runs.tuned(level, ways, given.rates, given.tuning_seeds)
         rates = {way: given.rates[int(found.argmax())] for way, found in tuned.items()}
         found = runs.get([Job(level, way, rates[way], seed) for seed in range(given.seeds) for way in ways])
         report_rates(level, given.rates, tuned)
-        report(level, {way: found[place :: len(ways)] for place, way in enumerate(ways)}, given.goal)
+        report(
+            level,
+            {way: found[place :: len(ways)] for place, way in enumerate(ways)},
+            given.baseline,
+            given.goal,
+        )
 
 
 if __name__ == "__main__":
