@@ -84,6 +84,9 @@ TABLE: Mapping[str, Metric] = {
     "agent/drift": Metric("trained tokens that are not the sampled ones; anything but 0 is a fault", 0, _INF),
     "agent/rollout_seconds": Metric("seconds of playing the episodes", 0, _INF),
     "agent/": Metric("a metric of the environment, mean over the episodes", -_INF, _INF),
+    "critic/explained_variance": Metric("share of the variance of returns that the critic knew", -_INF),
+    "critic/clip_fraction": Metric("share of values that moved further than the critic's clip_range"),
+    "critic/": Metric("of PPO's critic: value, return, loss, grad_norm, learning_rate", -_INF, _INF),
     "eval/": Metric("of the evaluation on held-out tasks after this update", -_INF, _INF),
 }
 """By name; a name that ends in a slash stands for all that begin so and have no line of their own."""

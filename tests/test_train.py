@@ -27,9 +27,11 @@ from agent_r1_env import health, metrics, train
 from agent_r1_env.catalog import builtin_root
 from agent_r1_env.episode import read_episodes
 from agent_r1_env.errors import RecipeError
+from agent_r1_env.health import Monitor
 from agent_r1_env.heldout import HeldOut
 from agent_r1_env.progress import Progress
 from agent_r1_env.recipe import load
+from agent_r1_env.recorder import Recorder
 from agent_r1_env.results import NothingToResume, Results, RunExists
 from agent_r1_env.testing import sum_env, tiny_llama
 
@@ -185,6 +187,18 @@ def test_advice_names_settings_of_trl_that_exist() -> None:
     known = {field.name for field in dataclasses.fields(GRPOConfig)}
     for _, advice in health._RULES.values():
         assert set(re.findall(r"trl\.(\w+)", advice)) <= known
+
+
+def test_a_resumed_run_does_not_repeat_its_warnings(tmp_path: Path) -> None:
+    state = SimpleNamespace(is_world_process_zero=True, global_step=0, max_steps=9)
+    told = io.StringIO()
+    for begin in (1, 4):
+        recorder = Recorder(Results(tmp_path), Progress(stream=told), Monitor())
+        recorder.on_train_begin(None, state, None)
+        for state.global_step in range(begin, begin + 3):
+            recorder.on_log(None, state, None, {"reward": 0.5, "agent/truncated_fraction": 1.0})
+    assert told.getvalue().count("warning: truncation, updates 1 to 3") == 1
+    assert [each["step"] for each in Results(tmp_path).warnings()] == [3]
 
 
 class Untrained:
