@@ -2,22 +2,22 @@
 
 ``_generate_and_score_completions`` of TRL's trainer is replaced: it plays episodes, turns them into masked
 rows and hands those to TRL's own code, which does everything else with however many rows there are. What
-those rows weigh in the loss is the matter of `weighed`. Nothing else of TRL is touched.
+those rows weigh in the loss is the matter of `weighed`, how episodes are played that of `playing`. Nothing
+else of TRL is touched.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from agent_r1_env.errors import EngineError, missing_extra, unknown_name
+from agent_r1_env.errors import missing_extra, unknown_name
 
 try:
-    import numpy as np
     import torch
     from accelerate.utils import gather_object
     from datasets import Dataset
@@ -37,26 +37,24 @@ from agent_r1_env.batch import (
     summary,
 )
 from agent_r1_env.colocate import colocated
-from agent_r1_env.engines import Engine, Sampling
 from agent_r1_env.episode import Episode, EpisodeFile
 from agent_r1_env.evaluate import make
 from agent_r1_env.metrics import coverage, covered, of_advantages
 from agent_r1_env.overlong import Limit
 from agent_r1_env.overlong import counts as limited
+from agent_r1_env.playing import Play, PlayingGRPOTrainer
 from agent_r1_env.representation import check, rows
-from agent_r1_env.rollout import EpisodeRequest, Rollout
+from agent_r1_env.rollout import EpisodeRequest
 from agent_r1_env.template import template_for
 from agent_r1_env.trajectory import Row
 from agent_r1_env.trl_config import adapted, check_version
-from agent_r1_env.weighed import WeighedGRPOTrainer
 from agent_r1_env.weights import UNITS, token_weights
 
 check_version()
-Play = Callable[[Sequence[EpisodeRequest]], Sequence[Episode]]
 _OURS = ("tools", "environment_factory", "rollout_func", "reward_funcs")
 
 
-class AgentGRPOTrainer(WeighedGRPOTrainer):
+class AgentGRPOTrainer(PlayingGRPOTrainer):
     """``trl.GRPOTrainer`` on episodes.
 
     ``args`` keep TRL's meaning, except that ``max_completion_length`` bounds one reply and not the episode,
@@ -70,7 +68,6 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
 
     _name = "Agent GRPO"
     _has_critic = False
-    _last_loaded_step: int  # TRL's: the step whose weights vLLM has
 
     def __init__(
         self,
@@ -150,116 +147,11 @@ class AgentGRPOTrainer(WeighedGRPOTrainer):
             raise ValueError("a sharded model can only be sampled through vLLM; set use_vllm=True")
         self.rollout_func = _replay  # set here and not passed, because TRL warns about the argument
         self._env, self._env_kwargs, self._concurrency = env, env_kwargs, concurrency
-        self._custom_play = rollout
+        self._custom_play, self._episodes_path = rollout, episodes_path
         self._loss_mask, self._merge, self._weight_by = loss_mask, merge, weight_by
         self._rows_at_once = rows_at_once or args.per_device_train_batch_size
-        self._episodes_path = episodes_path
-        main = self.accelerator.is_main_process
-        self._file = EpisodeFile(episodes_path) if episodes_path is not None and main else None
-        self._engine: Engine | None = None
-        self._rollout: Rollout | None = None
-
-    # -- playing
-
-    def engine(self) -> Engine:
-        """The engine that samples in training, with the weights of now; to be called on every process."""
-        # TRL does this where it generates by itself, which is too late for episodes.
-        if self.use_vllm and self.state.global_step != self._last_loaded_step:
-            self.vllm_generation.sync_weights()
-            self._last_loaded_step = self.state.global_step
-        if self._engine is None:
-            self._engine = self._new_engine()
-        return self._engine
-
-    def close(self) -> None:
-        """Let go of the environments, the engine and the episode file."""
-        for part in (self._rollout, self._engine, self._file):
-            if part is not None:
-                part.close()
-
-    def _new_engine(self) -> Engine:
-        if self.use_vllm:
-            from agent_r1_env.engines.vllm import VLLMEngine
-
-            return VLLMEngine(self.vllm_generation.llm, self._tokenizer)
-        from agent_r1_env.engines.hf import TransformersEngine
-
-        return TransformersEngine(self.accelerator.unwrap_model(self.model), self._tokenizer)
-
-    def _episodes(
-        self, requests: Sequence[EpisodeRequest], training: bool, greedy: bool = False
-    ) -> Sequence[Episode]:
-        """The episodes asked for; an error of one process is raised in all, so that none waits forever."""
-        episodes: Sequence[Episode] = []
-        failure: Exception | None = None
-        try:
-            episodes = self._play(requests, training, greedy)
-            if len(episodes) != len(requests):
-                raise EngineError(f"{len(requests)} episodes were asked for and {len(episodes)} came back")
-        except Exception as error:  # told to the other processes, then raised
-            failure = error
-        failures = gather_object([f"{type(failure).__name__}: {failure}" if failure else None])
-        if failure is not None:
-            raise failure
-        for process, text in enumerate(failures):
-            if text is not None:
-                raise EngineError(f"the rollout of process {process} failed: {text}")
-        return episodes
-
-    def _play(self, requests: Sequence[EpisodeRequest], training: bool, greedy: bool) -> Sequence[Episode]:
-        """Play with the weights of now; each process draws from seeds of its own."""
-        if self._custom_play is not None:
-            return self._custom_play(requests)
-        engine = self.engine()
-        if self._rollout is None:
-            self._rollout = Rollout(
-                self._env,
-                self._env_kwargs,
-                engine=engine,
-                concurrency=self._concurrency,
-                representation=self._representation,
-            )
-        noted = training and not greedy
-        self._rollout.on_episode = self._file.append if self._file is not None and noted else None
-        self._rollout.sampling = Sampling(
-            max_tokens=self.max_completion_length,
-            temperature=0.0 if greedy else self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            seed=self._seed(training, self.accelerator.process_index),
-        )
-        self.model.eval()
-        try:
-            return self._rollout.run(requests, policy_version=self.state.global_step)
-        finally:
-            self.model.train(training)
-
-    def _requests(self, inputs: Sequence[Mapping[str, Any]], training: bool) -> list[EpisodeRequest]:
-        """One request an input; a group shares its task and the seed of its environments."""
-        size = self.num_generations if training else self.num_generations_eval
-        first = self.accelerator.process_index * len(inputs)
-        groups = [(first + place) // size for place in range(len(inputs))]  # one may lie across processes
-        return [
-            EpisodeRequest(row["task"], self._seed(training, 1 << 16, group), group)
-            for row, group in zip(inputs, groups, strict=True)
-        ]
-
-    def _seed(self, *numbers: int) -> int:
-        """A seed that is the same after a restart, and another for each batch and each purpose."""
-        batch = self._step % self.args.gradient_accumulation_steps
-        sequence = np.random.SeedSequence((self.args.seed, self.state.global_step, batch, *numbers))
-        return int(sequence.generate_state(1)[0])
-
-    def _write_down(self, episodes: Sequence[Episode]) -> None:
-        """Have the main process write what its own rollout did not: custom episodes, those of others."""
-        if self._episodes_path is None:
-            return
-        everybody = gather_object(list(episodes)) if self.accelerator.num_processes > 1 else episodes
-        for episode in everybody[len(episodes) if self._custom_play is None else 0 :]:
-            if self._file is not None:
-                self._file.append(episode)
-
-    # -- the batch
+        if episodes_path is not None and self.accelerator.is_main_process:
+            self._file = EpisodeFile(episodes_path)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Play an episode for each input and hand the rows to TRL, which goes on as it always does."""
