@@ -129,7 +129,9 @@ def eval_sampling(trainer: AgentGRPOTrainer, plan: Recipe) -> Sampling:
 
 
 def _setting_error(plan: Recipe, reason: str) -> RecipeError:
-    """The error for what TRL says, at the setting that it speaks of."""
+    """The error for what TRL says, at the setting that it speaks of, or for what the critic does."""
+    if reason.startswith("critic."):
+        return plan.error(reason, "critic")
     spoken_of = [name for name in plan.trl if name in reason]
     return plan.error(reason.strip().rstrip("."), "trl", *spoken_of[:1])
 

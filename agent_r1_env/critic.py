@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_r1_env.errors import missing_extra, unknown_name
+from agent_r1_env.errors import missing_extra
 
 try:
     import numpy as np
@@ -26,64 +25,10 @@ except ImportError as error:
     raise missing_extra(error.name or "torch", "train") from error
 
 from agent_r1_env.advantage import Floats
+from agent_r1_env.critic_settings import CriticSettings
 from agent_r1_env.valued import Reading, joined
 
-POLICY, SHARED = "policy", "shared"
-LEVELS = ("step", "token")
 _HEAD, _OPTIMISER = "head.safetensors", "optimizer.pt"
-
-
-@dataclass(frozen=True)
-class CriticSettings:
-    """How the critic is made and trained.
-
-    Attributes:
-        model: "policy" begins with a copy of the weights that the policy begins with; "shared" is a head on
-            the policy's own features, which it reads and does not move; all else is a folder or a name on the
-            Hugging Face Hub, whose value head is kept if it has one.
-        learning_rate: by default that of the policy, but at least 1e-5.
-        epochs: updates on each batch of episodes.
-        warmup: updates of the policy for which only the critic learns.
-        clip_range: how far a value may move from that at the time of the rollout; None is without limit.
-        max_grad_norm: of one update; 0 is without limit.
-        level: "step" values prompts, where a whole reply is one action; "token" values what stands before
-            each sampled token, where each of those is one, as is usual for PPO on language models. Then
-            ``gamma`` and ``lam`` count tokens.
-        tool_tokens: at the level of tokens, those of the environment are taken for actions, too: the ablation
-            of an advantage mask. Over steps they never enter.
-        bootstrap: a truncated episode ends in the value of the prompt that would have come next; False lets
-            it end in 0.
-
-    Raises:
-        ValueError: on construction, when a number is out of its range or two settings do not fit.
-        UnknownName: on construction, when there is no such level.
-    """
-
-    model: str = POLICY
-    learning_rate: float | None = None
-    epochs: int = 4
-    warmup: int = 0
-    clip_range: float | None = 0.2
-    max_grad_norm: float = 1.0
-    level: str = "step"
-    tool_tokens: bool = False
-    bootstrap: bool = True
-
-    def __post_init__(self) -> None:
-        rules = {
-            "learning_rate": self.learning_rate is None or self.learning_rate >= 0,
-            "epochs": self.epochs >= 1,
-            "warmup": self.warmup >= 0,
-            "clip_range": self.clip_range is None or self.clip_range > 0,
-            "max_grad_norm": self.max_grad_norm >= 0,
-        }
-        for name, holds in rules.items():
-            if not holds:
-                raise ValueError(f"critic.{name} cannot be {getattr(self, name)!r}")
-        if self.level not in LEVELS:
-            raise unknown_name("level of the critic", self.level, LEVELS)
-        if self.tool_tokens and self.level != "token":
-            raise ValueError("critic.tool_tokens needs critic.level: token; over steps they never enter")
 
 
 # -- what is learnt
@@ -134,10 +79,14 @@ class ValueModel(nn.Module):
         """Load a folder or a name on the Hub; a value head that it does not have yet begins at 0.
 
         Raises:
-            ValueError: transformers knows no such head for that kind of model.
+            ValueError: it cannot be loaded, or transformers knows no such head for that kind of model.
         """
         super().__init__()
-        config = _without_dropout(AutoConfig.from_pretrained(source, num_labels=1))
+        try:
+            config = _without_dropout(AutoConfig.from_pretrained(source, num_labels=1))
+        except OSError as error:
+            reason = (str(error).strip().splitlines() or [""])[0]
+            raise ValueError(f"critic.model: cannot load {source!r}: {reason}") from error
         level = hf_logging.get_verbosity()
         hf_logging.set_verbosity_error()  # a missing head is no news
         try:
@@ -146,7 +95,7 @@ class ValueModel(nn.Module):
             )
         except ValueError as error:
             raise ValueError(
-                f"critic: there is no value model for {source!r} ({config.model_type}); choose "
+                f"critic.model: there is no value model for {source!r} ({config.model_type}); choose "
                 "critic.model: shared, or another model"
             ) from error
         finally:

@@ -8,12 +8,12 @@ learns from it, and after that the policy.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
-from agent_r1_env.errors import missing_extra, unknown_name
+from agent_r1_env.errors import missing_extra
 
 try:
     import numpy as np
@@ -24,15 +24,8 @@ except ImportError as error:
 from agent_r1_env import credit as assignment
 from agent_r1_env.advantage import Floats, Labels
 from agent_r1_env.batch import credit_batch
-from agent_r1_env.critic import (
-    POLICY,
-    SHARED,
-    Critic,
-    CriticSettings,
-    SharedValues,
-    ValueModel,
-    explained_variance,
-)
+from agent_r1_env.critic import Critic, SharedValues, ValueModel, explained_variance
+from agent_r1_env.critic_settings import POLICY, SHARED, CriticSettings
 from agent_r1_env.episode import Episode
 from agent_r1_env.grpo import AgentGRPOTrainer
 from agent_r1_env.valued import States, by_token, step_states, token_states
@@ -81,30 +74,33 @@ class AgentPPOTrainer(AgentGRPOTrainer):
         """Build the trainer and its critic.
 
         Args:
-            critic: fields of `agent_r1_env.critic.CriticSettings`, such as ``{"learning_rate": 1e-5}``.
+            critic: fields of `agent_r1_env.critic_settings.CriticSettings`, such as ``{"epochs": 2}``.
             options: those of ``AgentGRPOTrainer`` but for ``algorithm``, which is "ppo".
 
         Raises:
             ValueError: also for a policy whose weights are sharded.
             UnknownName: the critic has no such setting.
         """
-        settings = _settings(critic or {})
+        settings = CriticSettings.of(critic or {})
         super().__init__(model, env, args, algorithm="ppo", **options)
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
-            raise ValueError(
-                "ppo keeps the whole critic on each process and sums its gradients itself, which FSDP and "
-                "DeepSpeed do not allow for; use plain data parallelism, or an algorithm without a critic"
-            )
         if settings.learning_rate is None:
             settings = replace(settings, learning_rate=max(self.args.learning_rate, _LEAST_RATE))
-        self.critic = Critic(
-            self._value_model(model, settings), settings, self.accelerator, self._rows_at_once
-        )
+        try:
+            value_model = self._value_model(model, settings)
+        except ValueError:
+            self.close()
+            raise
+        self.critic = Critic(value_model, settings, self.accelerator, self._rows_at_once)
         self._played: Sequence[Episode] = []
         self._states: list[States] = []
         self._judged: _Judged | None = None
 
     def _value_model(self, start: Any, settings: CriticSettings) -> ValueModel | SharedValues:
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            raise ValueError(
+                "ppo keeps the whole critic on each process and sums its gradients itself, which FSDP and "
+                "DeepSpeed do not allow for; use plain data parallelism, or an algorithm without a critic"
+            )
         if settings.model == SHARED:
             return SharedValues(self.accelerator.unwrap_model(self.model))
         if settings.model != POLICY:
@@ -246,11 +242,3 @@ def _of_steps(advantages: Sequence[float], parts: Sequence[tuple[int, int]]) -> 
         advantages[start + before] if reply else 0.0
         for start, (before, reply) in zip(starts, parts, strict=False)
     ]
-
-
-def _settings(given: Mapping[str, Any]) -> CriticSettings:
-    known = [field.name for field in fields(CriticSettings)]
-    for name in given:
-        if name not in known:
-            raise unknown_name("setting of the critic", name, known)
-    return CriticSettings(**given)

@@ -11,6 +11,7 @@ from typing import Any
 
 from agent_r1_env import credit, health
 from agent_r1_env.catalog import Catalog
+from agent_r1_env.critic_settings import CriticSettings
 from agent_r1_env.entry import Entry, entry_schema, read_entry
 from agent_r1_env.errors import RecipeError, UnknownName, hint
 from agent_r1_env.lora import Lora
@@ -53,7 +54,7 @@ class Recipe:
     Attributes:
         model: a folder, absolute if the recipe named one beside itself, or a name on the Hugging Face Hub.
         env_kwargs: arguments of ``gymnasium.make`` in training.
-        critic: fields of `agent_r1_env.critic.CriticSettings`, for the algorithm "ppo" alone.
+        critic: fields of `agent_r1_env.critic_settings.CriticSettings`, for the algorithm "ppo" alone.
         lora: trains an adapter; None trains all weights.
         health: limits of `agent_r1_env.health.LIMITS` in place of the default ones.
         threads: OpenMP threads on a CPU; None leaves them alone.
@@ -142,6 +143,10 @@ def load(recipe: str | Path, overrides: Mapping[str, Any] | None = None) -> Reci
     except UnknownName as unknown:
         key = "credit" if made.algorithm in credit.ESTIMATORS else "algorithm"
         raise entry.error(str(unknown), key) from None
+    try:
+        CriticSettings.of(made.critic)
+    except ValueError as wrong:
+        raise entry.error(str(wrong), "critic") from None
     try:
         health.check(made.health)
     except UnknownName as unknown:

@@ -17,14 +17,8 @@ import torch
 from accelerate import Accelerator
 from transformers import AutoModelForCausalLM
 
-from agent_r1_env.critic import (
-    Critic,
-    CriticSettings,
-    SharedValues,
-    ValueModel,
-    explained_variance,
-    value_loss,
-)
+from agent_r1_env.critic import Critic, SharedValues, ValueModel, explained_variance, value_loss
+from agent_r1_env.critic_settings import CriticSettings
 from agent_r1_env.episode import Episode, Step
 from agent_r1_env.errors import UnknownName
 from agent_r1_env.testing import tiny_llama

@@ -20,7 +20,7 @@ from datasets import Dataset
 from trl import GRPOConfig
 
 from agent_r1_env import train
-from agent_r1_env.critic import CriticSettings
+from agent_r1_env.critic_settings import CriticSettings
 from agent_r1_env.episode import Episode, Step
 from agent_r1_env.errors import RecipeError, UnknownName
 from agent_r1_env.grpo import AgentGRPOTrainer
@@ -503,9 +503,16 @@ def test_one_key_makes_any_recipe_one_of_ppo(recipe: Path, tmp_path: Path) -> No
 
 
 def test_a_wrong_key_of_the_critic_is_told_with_its_place(recipe: Path) -> None:
-    recipe.write_text(RECIPE + "algorithm: ppo\ncritic: {warm_up: 3}\n")
     with pytest.raises(RecipeError, match=r"sums.yaml:15:10: unknown key 'warm_up'; did you mean 'warmup'"):
-        train.run(recipe)
-    recipe.write_text(RECIPE + "algorithm: ppo\ncritic: {epochs: 0}\n")
+        train.run(recipe_of(recipe, "critic: {warm_up: 3}"))
     with pytest.raises(RecipeError, match=r"sums.yaml:15:18: key 'critic.epochs' must be at least 1"):
-        train.run(recipe)
+        train.run(recipe_of(recipe, "critic: {epochs: 0}"))
+    with pytest.raises(RecipeError, match=r"sums.yaml:\d+:\d+: critic.tool_tokens needs critic.level: token"):
+        train.run(recipe_of(recipe, "critic: {tool_tokens: true}"))
+    with pytest.raises(RecipeError, match=r"sums.yaml:15:1: critic.model: cannot load './nowhere'"):
+        train.run(recipe_of(recipe, "critic: {model: ./nowhere}"), output=recipe.parent / "out", quiet=True)
+
+
+def recipe_of(path: Path, line: str) -> Path:
+    path.write_text(f"{RECIPE}algorithm: ppo\n{line}\n")
+    return path
