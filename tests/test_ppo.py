@@ -431,7 +431,8 @@ if side == 0:
     (folder / "log.json").write_text(json.dumps(made.state.log_history))
 torch.save([made.critic.model.state_dict(), made.model.state_dict()], folder / f"side-{side}.pt")
 """
-PLAYED = [ANSWERED, CUT, episode(step([5, 6, 30], [31, 32])), episode(step([40], [41], 0.5))]
+BROKEN = episode(step([5, 6, 30], [31, 32]), terminated=False, truncated=True, error="boom")
+PLAYED = [BROKEN, ANSWERED, CUT, episode(step([40], [41], 0.5))]
 
 
 @pytest.mark.slow
