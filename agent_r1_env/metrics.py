@@ -156,8 +156,8 @@ def covered(rows: Iterable[Row]) -> tuple[int, int]:
 
 def coverage(parts: Iterable[tuple[int, int]]) -> float:
     """The share of trained tokens, from what each process has `covered`; 0 where there is none."""
-    trained, size = (sum(numbers) for numbers in zip(*parts, strict=True))
-    return trained / max(1, size)
+    known = list(parts)
+    return sum(trained for trained, _ in known) / max(1, sum(size for _, size in known))
 
 
 def _repeated(episode: Episode) -> int:

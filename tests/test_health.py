@@ -158,6 +158,11 @@ def test_what_gets_much_worse_is_told_again() -> None:
     assert (alerts[0].step, alerts[1].step >= 26) == (3, True)
 
 
+def test_what_grows_fast_is_not_told_at_every_step() -> None:
+    alerts = fed(u | {GAP: 0.11 * 1.6**n} for n, u in enumerate(healthy(12)))
+    assert kinds(alerts) == ["logp_gap"]
+
+
 def test_what_comes_and_goes_is_told_once_and_anew_after_a_calm_time() -> None:
     blinking = (healthy(4, entropy=0.001) + healthy(4)) * 5
     assert kinds(fed(blinking)) == ["entropy_low"]
