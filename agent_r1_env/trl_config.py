@@ -92,6 +92,12 @@ def _warn(args: Any) -> None:
             "rows differently from one of a single row; prefer the token level",
             stacklevel=4,
         )
+    if args.off_policy_mask_threshold is not None:
+        warnings.warn(
+            "off_policy_mask_threshold drops by the mean over a row, so an episode of several rows may lose "
+            "some of them; vllm_importance_sampling_mode 'token_mask' drops by token",
+            stacklevel=4,
+        )
     if args.mask_truncated_completions:
         warnings.warn(
             "mask_truncated_completions looks at the last token of a row only, so it drops the episodes "

@@ -377,6 +377,11 @@ def test_importance_sampling_is_by_token_unless_chosen_otherwise(tmp_path: Path,
         trainer(tmp_path, model, MIXED, args=config(tmp_path, importance_sampling_level="sequence"))
 
 
+def test_what_drops_whole_rows_is_warned_of(tmp_path: Path, model: str) -> None:
+    with pytest.warns(UserWarning, match="an episode of several rows may lose some"):
+        trainer(tmp_path, model, MIXED, args=config(tmp_path, off_policy_mask_threshold=0.5))
+
+
 class Letters(gym.Env[str, str]):
     """Two replies an episode; each is paid by its share of plain letters, the last one for the outcome."""
 
