@@ -2,9 +2,9 @@
 
     python benchmarks/algorithms.py --algorithms grpo rloo ppo --seeds 0 1 2 --output out/algorithms
 
-Prints a Markdown table: exact match before and after on the held-out questions, and the mean reward of all updates,
-which is the area under the learning curve. Intervals are over seeds (Student's t, 95 %). A run whose folder is
-complete already is read, not repeated.
+Prints a Markdown table: exact match before and after on the held-out questions, and the mean reward of all
+updates, which is the area under the learning curve. Intervals are over seeds (Student's t, 95 %). A run whose
+folder is complete already is read, not repeated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,15 @@ def run(recipe: str, folder: Path, algorithm: str, seed: int, options: list[str]
     """One training run in a process of its own; what it wrote to ``run.json``."""
     notes = folder / "run.json"
     if not notes.exists() or json.loads(notes.read_text())["state"] != "finished":
-        command = [sys.executable, "-m", "agent_r1_env.cli", "train", recipe, "--set", f"algorithm={algorithm}"]
+        command = [
+            sys.executable,
+            "-m",
+            "agent_r1_env.cli",
+            "train",
+            recipe,
+            "--set",
+            f"algorithm={algorithm}",
+        ]
         subprocess.run([*command, "--seed", str(seed), "--output", str(folder), *options], check=True)
     found: dict[str, Any] = json.loads(notes.read_text())
     return found
@@ -50,13 +58,17 @@ def main() -> None:
     """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipe", default="trainers/quickstart.yaml")
-    parser.add_argument("--algorithms", nargs="+", default=["grpo", "rloo", "reinforce_plus_plus", "step_grpo", "ppo"])
+    parser.add_argument(
+        "--algorithms", nargs="+", default=["grpo", "rloo", "reinforce_plus_plus", "step_grpo", "ppo"]
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--output", type=Path, default=Path("out/algorithms"))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every run")
     chosen = parser.parse_args()
     options = [part for pair in chosen.set for part in ("--set", pair)]
-    table = [["algorithm", "before", "after", "by seed", "mean reward of all updates", "updates to reward 0.6"]]
+    table = [
+        ["algorithm", "before", "after", "by seed", "mean reward of all updates", "updates to reward 0.6"]
+    ]
     for seed in chosen.seeds:  # seed by seed, so that a run that is stopped has something of each
         for name in chosen.algorithms:
             run(chosen.recipe, chosen.output / f"{name}-{seed}", name, seed, options)
@@ -67,7 +79,9 @@ def main() -> None:
             [each[when]["metrics"]["exact_match"]["mean"] for each in notes] for when in ("before", "after")
         )
         curves = [rewards(folder) for folder in folders]
-        reached = [next((step for step, reward in enumerate(curve, 1) if reward >= 0.6), 0) for curve in curves]
+        reached = [
+            next((step for step, reward in enumerate(curve, 1) if reward >= 0.6), 0) for curve in curves
+        ]
         table.append(
             [
                 name,
