@@ -42,7 +42,8 @@ def run(recipe: str, folder: Path, algorithm: str, seed: int, options: list[str]
 def rewards(folder: Path) -> list[float]:
     """Mean reward of the episodes of each update."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line)["reward"] for line in lines]
+    logged = [json.loads(line) for line in lines]
+    return [each["reward"] for each in logged if "reward" in each]  # evaluations are logged, too
 
 
 def interval(values: list[float]) -> str:
