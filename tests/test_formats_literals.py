@@ -247,7 +247,7 @@ def test_a_long_text_takes_little_time(piece, python):
             reader.read(start)
         except ValueError:
             reader.after_bracket(start)
-        assert time.perf_counter() - begun < 0.5
+        assert time.perf_counter() - begun < 5
 
 
 # -- brackets
