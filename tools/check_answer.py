@@ -38,7 +38,6 @@ class CheckAnswer:
             raise ValueError("there is nothing to check against: use it in an environment, or give answers")
         self._answers, self._tries, self._score = answers, tries, _comparison(compare)
 
-    # A coroutine: those of one reply then run in their order, so that the same of them are checked each time.
     async def __call__(self, answer: str, state: Hidden[dict[str, Any]], task: Hidden[Task | None]) -> str:
         """Answer with a verdict and the number of tries that are left."""
         if not answer.strip():

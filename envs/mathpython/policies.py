@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from agent_r1_env.acting import last_result, some_words, task_of
 from agent_r1_env.env import ToolEnv
 from agent_r1_env.task import Task
 
@@ -23,44 +24,38 @@ def oracle(env: ToolEnv, rng: np.random.Generator) -> str:
 
     Where there is none, the calculations of the solution are run, and the right answer is given.
     """
-    task, program = _task(env), _task(env).data["program"]
+    task, program = task_of(env), task_of(env).data["program"]
     if env.steps == 0 and env.max_steps > 1:
         return _run(env, program or _calculations(task))
     if env.steps == 1 and program and (printed := _result(env)):
-        return _answer(env, printed.splitlines()[-1])
-    return _answer(env, task.answers[0])
+        return env.render_answer(printed.splitlines()[-1])
+    return env.render_answer(task.answers[0])
 
 
 def naive(env: ToolEnv, rng: np.random.Generator) -> str:
     """Add up the numbers of the problem in a program, and answer with the sum."""
-    numbers = [each.lstrip("0") or "0" for each in _NUMBER.findall(_task(env).question)][:20]
+    numbers = [each.lstrip("0") or "0" for each in _NUMBER.findall(task_of(env).question)][:20]
     if env.steps == 0 and env.max_steps > 1:
         return _run(env, f"print({' + '.join(numbers) or '0'})")
-    return _answer(env, _result(env) or "0")
+    return env.render_answer(_result(env) or "0")
 
 
 def random(env: ToolEnv, rng: np.random.Generator) -> str:
     """Make any move a model might make, right or wrong."""
     move = _MOVES[int(rng.integers(len(_MOVES)))]
-    return move(env, _some_words(_task(env).question, rng))
+    return move(env, some_words(task_of(env).question, rng))
 
 
 _MOVES: tuple[Callable[[ToolEnv, str], str], ...] = (
     lambda env, words: _run(env, "print(sum(range(10)))"),
     lambda env, words: _run(env, words) + "\n" + _run(env, "1 / 0"),
     lambda env, words: _run(env, words)[:-8],
-    lambda env, words: _answer(env, words),
+    lambda env, words: env.render_answer(words),
     lambda env, words: words,
     lambda env, words: "",
     lambda env, words: f"<interpreter>{words}</interpreter>",
     lambda env, words: f"<{env.answer_tag}>{words}",
 )
-
-
-def _task(env: ToolEnv) -> Task:
-    if env.task is None:
-        raise RuntimeError("a policy acts in a running episode; call reset() first")
-    return env.task
 
 
 def _run(env: ToolEnv, code: str) -> str:
@@ -73,17 +68,7 @@ def _calculations(task: Task) -> str:
     return "\n".join(lines) or f"print({task.answers[0]!r})"
 
 
-def _answer(env: ToolEnv, text: str) -> str:
-    return env.render_answer(text)
-
-
 def _result(env: ToolEnv) -> str:
     """What the last block wrote; "" where it failed."""
-    written = next((message.content for message in reversed(env.history) if message.role == "tool"), "")
+    written = last_result(env)
     return "" if written.startswith("error") else written.strip()
-
-
-def _some_words(question: str, rng: np.random.Generator) -> str:
-    words = question.rstrip("?").split()
-    start = int(rng.integers(len(words)))
-    return " ".join(words[start : start + 3])
