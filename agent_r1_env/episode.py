@@ -34,6 +34,8 @@ class Step:
         tool_seconds: Time in the environment's step.
         kept: How many messages of the prompt of the step before this prompt begins with.
         messages: The messages of the prompt behind those; none where the environment tells no messages.
+        versions: For each sampled id the number of the weights that it was drawn under; empty: unknown.
+        cached_tokens: Ids of the prompt that the engine found in its cache; None: unknown.
     """
 
     prompt_ids: Sequence[int]
@@ -51,6 +53,8 @@ class Step:
     tool_seconds: float = 0.0
     kept: int = 0
     messages: Sequence[Mapping[str, Any]] = ()
+    versions: Sequence[int] = ()
+    cached_tokens: int | None = None
 
     def __post_init__(self) -> None:
         if len(self.response_ids) != len(self.logprobs):
@@ -116,7 +120,7 @@ class Episode:
             del data["next_prompt_ids"]
         if not ids:
             for step in data["steps"]:
-                for key in ("prompt_ids", "response_ids", "logprobs"):
+                for key in ("prompt_ids", "response_ids", "logprobs", "versions"):
                     del step[key]
         return data
 

@@ -155,6 +155,8 @@ async def _turn(
         tool_seconds=time.perf_counter() - start,
         kept=kept,
         messages=tuple(messages[kept:]),
+        versions=sampled.versions,
+        cached_tokens=sampled.cached_tokens,
     )
     record.steps.append(step)
     return observation

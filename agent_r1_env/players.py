@@ -27,6 +27,8 @@ class Sampled:
         prompt_ids: the whole prompt; empty, as ``ids`` and ``logprobs``, where the policy shows no ids.
         prompt_tokens: tokens of the prompt; None when nobody counted.
         tokens: tokens of the reply; None when nobody counted.
+        versions: for each sampled id the number of the weights that it was drawn under; empty: unknown.
+        cached_tokens: ids of the prompt that the engine found in its cache; None: unknown.
     """
 
     text: str
@@ -36,6 +38,8 @@ class Sampled:
     logprobs: Sequence[float] = ()
     prompt_tokens: int | None = None
     tokens: int | None = None
+    versions: Sequence[int] = ()
+    cached_tokens: int | None = None
 
 
 class Player(Protocol):
@@ -52,7 +56,8 @@ class Player(Protocol):
         """Sample one reply to what ``reset`` or ``step`` returned.
 
         Args:
-            salt: makes the seed of this reply differ from that of every other.
+            salt: makes the seed of this reply differ from that of every other; ends in "/" and its number in
+                the episode.
 
         Raises:
             PromptTooLong: the prompt leaves no room for a reply.
@@ -88,6 +93,7 @@ class TokenPlayer:
             seed=derived_seed(self.sampling.seed, salt),
             stop=_union(self.sampling.stop, self.template.stop),
             stop_token_ids=_union(self.sampling.stop_token_ids, self.template.stop_token_ids),
+            session=salt.rpartition("/")[0],
         )
         found = await self.engine.generate(prompt_ids, sampling)
         return Sampled(
@@ -98,6 +104,8 @@ class TokenPlayer:
             found.logprobs,
             len(prompt_ids),
             len(found.ids),
+            found.versions,
+            found.cached_tokens,
         )
 
 

@@ -2,10 +2,10 @@
 
     python benchmarks/masks.py --seeds 0 1 2 --output out/masks --set max_steps=30
 
-The loss mask keeps the tokens of the environment out of the policy's loss; the advantage mask keeps them out of
-PPO's values and advantages, which here are those of single tokens, as in the paper. Prints a Markdown table with
-intervals over seeds (Student's t, 95 %), and each ablation's difference to the run with both masks, seed by seed.
-A run whose folder is complete already is read, not repeated.
+The loss mask keeps the tokens of the environment out of the policy's loss; the advantage mask keeps them out
+of PPO's values and advantages, which here are those of single tokens, as in the paper. Prints a Markdown
+table with intervals over seeds (Student's t, 95 %), and each ablation's difference to the run with both
+masks, seed by seed. A run whose folder is complete already is read, not repeated.
 """
 
 from __future__ import annotations

@@ -32,6 +32,12 @@ def test_a_generation_needs_a_logprob_for_each_id() -> None:
         Generation([1, 2], [-1.0], "stop")
 
 
+def test_a_generation_needs_a_version_for_each_id_or_none() -> None:
+    assert Generation([1, 2], [-1.0, -1.0], "stop", versions=[3, 4]).versions == [3, 4]
+    with pytest.raises(ValueError, match="2 ids but 1 versions"):
+        Generation([1, 2], [-1.0, -1.0], "stop", versions=[3])
+
+
 def test_room_is_what_the_context_still_holds() -> None:
     assert room(5, 10, 3) == 3
     assert room(5, 10, 30) == 5
@@ -192,6 +198,22 @@ async def test_closing_fails_those_who_wait_and_those_who_come(worker: Worker) -
         await waiting
     with pytest.raises(EngineError, match="closed"):
         await worker.ask([1], Sampling())
+
+
+async def test_a_held_worker_computes_nothing_and_goes_on_where_it_was(fake: Fake, worker: Worker) -> None:
+    asked = asyncio.create_task(worker.ask([1] * 50, Sampling()))
+    await asyncio.sleep(0.02)
+    with worker.held():
+        before = dict(fake.left)
+        await asyncio.sleep(0.05)
+        assert fake.left == before and not asked.done()
+    assert (await asked).ids == [1] and fake.admitted == 1
+
+
+def test_a_closed_worker_cannot_be_held(worker: Worker) -> None:
+    worker.close()
+    with pytest.raises(EngineError, match="is closed"), worker.held():
+        raise AssertionError("it was held")
 
 
 def test_one_worker_serves_one_event_loop_after_the_other(worker: Worker) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -28,6 +29,9 @@ class Sampling:
         stop: A reply ends with the first of these texts, which is kept.
         stop_token_ids: A reply ends with the first of these ids, which is kept (and trained on). The
             tokenizer's own end of sequence always stops.
+        session: Requests of one session, such as an episode, begin alike; an engine of several servers sends
+            them to the same one, whose cache knows that beginning.
+        structure: A grammar that the reply keeps to, see `agent_r1_env.structure`; "" is none.
     """
 
     max_tokens: int = 256
@@ -37,6 +41,8 @@ class Sampling:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
+    session: str = ""
+    structure: str = ""
 
     def __post_init__(self) -> None:
         warm = math.isfinite(self.temperature) and self.temperature >= 0
@@ -60,15 +66,23 @@ class Generation:
         logprobs: Of each sampled id under the distribution it was drawn from, so after temperature, top-k and
             top-p; a trainer has to divide its logits by the same temperature.
         finish_reason: "length" when the token budget or the model's context ended the reply.
+        versions: For each sampled id the number of the weights that it was drawn under: several where they
+            were changed meanwhile. Empty where the engine does not count them.
+        cached_tokens: Ids of the prompt that were not computed again, as the engine found their prefix in its
+            cache; None where it does not tell.
     """
 
     ids: list[int]
     logprobs: list[float]
     finish_reason: FinishReason
+    versions: Sequence[int] = ()
+    cached_tokens: int | None = None
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.logprobs):
             raise ValueError(f"a generation has {len(self.ids)} ids but {len(self.logprobs)} log-probs")
+        if self.versions and len(self.versions) != len(self.ids):
+            raise ValueError(f"a generation has {len(self.ids)} ids but {len(self.versions)} versions")
 
 
 @dataclass(frozen=True)
@@ -122,6 +136,20 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Give back what the engine itself made; twice is harmless."""
+
+
+@runtime_checkable
+class Updatable(Protocol):
+    """An engine whose weights may change while requests wait."""
+
+    version: int | None
+    """The number of the weights of now; None: nobody counts."""
+
+    def updating(self, version: int | None) -> AbstractContextManager[None]:
+        """Hold the engine still while its weights are changed, then give them this number.
+
+        Requests under way wait, and go on with the new weights where they were.
+        """
 
 
 @runtime_checkable

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -56,7 +57,11 @@ def calm_llvmlite() -> None:
 class VLLMEngine:
     """Samples from a ``vllm.LLM``.
 
-    The ``LLM`` is only touched while a request waits, so weights may be changed once all answers are there.
+    The ``LLM`` is only touched while a request waits, so weights may be changed once all answers are there,
+    and within ``updating`` at any time.
+
+    Attributes:
+        version: The number of the weights of now; None: nobody counts.
     """
 
     def __init__(self, llm: Any, tokenizer: Tokenizer) -> None:
@@ -73,6 +78,7 @@ class VLLMEngine:
         self.llm = llm
         self.tokenizer = tokenizer
         self.max_model_len = int(config.max_model_len)
+        self.version: int | None = None
         self._owned = False
         self._worker = Worker(_Backend(llm.llm_engine), "vllm", _same_device())
 
@@ -121,6 +127,13 @@ class VLLMEngine:
         """
         limit = room(len(prompt_ids), self.max_model_len, sampling.max_tokens)
         return await self._worker.ask(prompt_ids, replace(sampling, max_tokens=limit))
+
+    @contextmanager
+    def updating(self, version: int | None) -> Iterator[None]:
+        """Hold the engine still while its weights are changed, then give them this number."""
+        with self._worker.held():
+            yield
+            self.version = version
 
     def close(self) -> None:
         """End the engine's thread, and free the model if ``load`` made it."""

@@ -14,7 +14,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -52,6 +52,15 @@ class _Drop:
     done: Future[None] = field(default_factory=Future)
 
 
+@dataclass(frozen=True)
+class _Hold:
+    still: Future[None] = field(default_factory=Future)
+    go_on: threading.Event = field(default_factory=threading.Event)
+
+
+_Message = _Ask | _Drop | _Hold | None  # None: end
+
+
 class Worker:
     """Feeds a backend from any number of coroutines."""
 
@@ -60,7 +69,7 @@ class Worker:
         self._backend = backend
         self._name = name
         self._setup = setup or (lambda: None)
-        self._inbox: queue.SimpleQueue[_Ask | _Drop | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._waiting: dict[str, _Ask] = {}
         self._keys = itertools.count()
         self._closed = False
@@ -85,6 +94,23 @@ class Worker:
             await asyncio.wrap_future(drop.done)
             raise
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the thread off the backend meanwhile; requests wait.
+
+        Raises:
+            EngineError: it was closed.
+        """
+        if self._closed:
+            raise EngineError(f"the engine {self._name!r} is closed")
+        hold = _Hold()
+        self._inbox.put(hold)
+        hold.still.result()
+        try:
+            yield
+        finally:
+            hold.go_on.set()
+
     def close(self) -> None:
         """Fail whoever still waits and end the thread."""
         self._closed = True
@@ -103,7 +129,7 @@ class Worker:
             if self._waiting:
                 self._advance()
 
-    def _messages(self) -> list[_Ask | _Drop | None]:
+    def _messages(self) -> list[_Message]:
         """All that was asked since the last look; waits for something to do when idle."""
         messages = []
         if not self._waiting:
@@ -114,13 +140,16 @@ class Worker:
                 messages.append(self._inbox.get_nowait())
         return messages
 
-    def _handle(self, message: _Ask | _Drop | None) -> None:
+    def _handle(self, message: _Message) -> None:
         if isinstance(message, _Ask):
             self._admit(message)
         elif isinstance(message, _Drop):
             self._waiting.pop(message.key, None)
             self._forget([message.key])
             _settle(message.done, None)
+        elif isinstance(message, _Hold):
+            _settle(message.still, None)
+            message.go_on.wait()
 
     def _admit(self, request: _Ask) -> None:
         try:
