@@ -46,7 +46,6 @@ class Cell:
 CELLS = (
     Cell("ppo", True, True),
     Cell("ppo", True, False),
-    Cell("ppo", False, True),
     Cell("ppo", False, False),
     Cell("grpo", True, None),
     Cell("grpo", False, None),
@@ -95,7 +94,7 @@ def main() -> None:
     ):  # seed by seed, so that a run that is stopped has something of each
         for cell in CELLS:
             run(chosen.recipe, places[cell][place], cell.algorithm, seed, [*cell.options, *options])
-    both = {cell.algorithm: folders for cell, folders in places.items() if cell in (CELLS[0], CELLS[4])}
+    both = {cell.algorithm: folders for cell, folders in places.items() if cell in (CELLS[0], CELLS[3])}
     table = [["run", "loss mask", "adv. mask", "before", "after", "by seed", "to both masks", "mean reward"]]
     table += [line(cell, folders, both[cell.algorithm]) for cell, folders in places.items()]
     lines = ["| " + " | ".join(cells) + " |" for cells in table]
