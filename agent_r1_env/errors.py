@@ -13,6 +13,7 @@ AgentR1Error
 ├── StateError (RuntimeError)        what a tool keeps for an episode cannot be copied
 ├── EngineError (RuntimeError)       a generation backend failed
 │   └── PromptTooLong (ValueError)   the prompt leaves no room for a reply
+├── WorkerLost (RuntimeError)        processes that play episodes die again and again (dispatch)
 ├── SummaryError (RuntimeError)      a context policy got no summary
 ├── DriftError (RuntimeError)        what would be trained on is not what was sampled
 └── ToolError (RuntimeError)         raised by a tool; its text becomes the model's observation
@@ -114,6 +115,10 @@ class EngineError(AgentR1Error, RuntimeError):
 
 class PromptTooLong(EngineError, ValueError):
     """A prompt leaves no room for a reply within the engine's context length."""
+
+
+class WorkerLost(AgentR1Error, RuntimeError):
+    """Processes that play episodes die again and again, or cannot be started."""
 
 
 class SummaryError(AgentR1Error, RuntimeError):
