@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent_r1_env.engines import Generation, Sampling, room
+from agent_r1_env.engines import Generation, Sampling, Updatable, room
 from agent_r1_env.engines.scripted import ScriptedEngine
 from agent_r1_env.engines.worker import Worker
 from agent_r1_env.errors import EngineError, PromptTooLong
@@ -73,6 +73,30 @@ async def test_a_script_may_be_async_and_may_sample_ids() -> None:
     assert (await engine.generate([66], Sampling())).ids == []
 
 
+async def test_a_scripted_reply_waits_for_an_update_and_has_the_version_it_began_under() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def policy(prompt: str) -> str:
+        begun.set()
+        await go_on.wait()
+        return "hi"
+
+    engine = ScriptedEngine(policy, ByteTokenizer())
+    assert isinstance(engine, Updatable)
+    engine.version = 1
+    early = asyncio.ensure_future(engine.generate([65], Sampling()))
+    await begun.wait()
+    begun.clear()
+    go_on.set()
+    with engine.updating(2):
+        late = asyncio.ensure_future(engine.generate([65], Sampling()))
+        await asyncio.sleep(0.02)
+        assert not early.done()
+        assert not begun.is_set()
+    assert list((await early).versions) == [1, 1, 1]
+    assert list((await late).versions) == [2, 2, 2]
+
+
 # -- the worker thread, over a backend that needs no model
 
 
@@ -95,6 +119,12 @@ class Fake:
     def cancel(self, keys: Sequence[str]) -> None:
         for key in keys:
             self.cancelled += self.left.pop(key, None) is not None
+
+    def sampled(self, keys: Sequence[str]) -> dict[str, int]:
+        return dict.fromkeys(keys, 0)
+
+    def refresh(self) -> None:
+        pass
 
     def advance(self) -> list[tuple[str, Generation | Exception]]:
         self.threads.add(threading.get_ident())
@@ -142,6 +172,80 @@ async def test_a_late_request_joins_those_under_way(fake: Fake, worker: Worker) 
     assert fake.most == 2
     assert not long.done()
     await long
+
+
+class Counting:
+    """Draws an id a call for each request and notes with which weights, until the request has enough."""
+
+    def __init__(self) -> None:
+        self.weights = 0
+        self.refreshed = 0
+        self.asked: dict[str, int] = {}
+        self.drawn: dict[str, list[int]] = {}
+
+    def admit(self, key: str, prompt_ids: Sequence[int], sampling: Sampling) -> None:
+        self.asked[key], self.drawn[key] = sampling.max_tokens, []
+
+    def cancel(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self.asked.pop(key, None)
+
+    def advance(self) -> list[tuple[str, Generation | Exception]]:
+        time.sleep(0.001)
+        for key in self.asked:
+            self.drawn[key].append(self.weights)
+        over = [key for key, count in self.asked.items() if len(self.drawn[key]) >= count]
+        self.cancel(over)
+        return [(key, Generation(self.drawn[key], [-1.0] * len(self.drawn[key]), "stop")) for key in over]
+
+    def sampled(self, keys: Sequence[str]) -> dict[str, int]:
+        return {key: len(self.drawn[key]) for key in keys}
+
+    def refresh(self) -> None:
+        self.refreshed += 1
+
+
+async def test_each_id_has_the_version_of_the_weights_that_drew_it() -> None:
+    backend = Counting()
+    worker = Worker(backend, "counting")
+    worker.version = 0
+    asked = [asyncio.ensure_future(worker.ask([1], Sampling(max_tokens=60))) for _ in range(3)]
+    for version in range(1, 4):
+        await asyncio.sleep(0.015)
+        with worker.updating(version):
+            before = worker.version
+            asked.append(asyncio.ensure_future(worker.ask([1], Sampling(max_tokens=5))))
+            await asyncio.sleep(0.005)
+            assert worker.version == before, "until the weights are there"
+            backend.weights = version
+    made = await asyncio.gather(*asked)
+    worker.close()
+    assert [list(generation.versions) for generation in made] == [generation.ids for generation in made]
+    assert len(set(made[0].versions)) > 1, "it went on after an update"
+    assert backend.refreshed == 3
+
+
+async def test_ids_have_no_version_while_nobody_counts() -> None:
+    backend = Counting()
+    worker = Worker(backend, "counting")
+    begun = asyncio.ensure_future(worker.ask([1], Sampling(max_tokens=200)))
+    await asyncio.sleep(0.03)
+    with worker.updating(1):
+        pass
+    assert list((await begun).versions) == [], "who drew the first ones is not known"
+    assert list((await worker.ask([1], Sampling(max_tokens=2))).versions) == [1, 1]
+    worker.close()
+
+
+async def test_an_update_that_fails_keeps_the_version() -> None:
+    worker = Worker(Counting(), "counting")
+    worker.version = 1
+    with pytest.raises(RuntimeError, match="half"), worker.updating(2):
+        raise RuntimeError("half the weights")
+    assert list((await worker.ask([1], Sampling(max_tokens=1))).versions) == [1]
+    worker.close()
+    with pytest.raises(EngineError, match="closed"), worker.updating(3):
+        pass
 
 
 async def test_the_event_loop_goes_on_while_the_model_computes(fake: Fake, worker: Worker) -> None:
@@ -203,7 +307,7 @@ async def test_closing_fails_those_who_wait_and_those_who_come(worker: Worker) -
 async def test_a_held_worker_computes_nothing_and_goes_on_where_it_was(fake: Fake, worker: Worker) -> None:
     asked = asyncio.create_task(worker.ask([1] * 50, Sampling()))
     await asyncio.sleep(0.02)
-    with worker.held():
+    with worker.updating(None):
         before = dict(fake.left)
         await asyncio.sleep(0.05)
         assert fake.left == before and not asked.done()
@@ -212,7 +316,7 @@ async def test_a_held_worker_computes_nothing_and_goes_on_where_it_was(fake: Fak
 
 def test_a_closed_worker_cannot_be_held(worker: Worker) -> None:
     worker.close()
-    with pytest.raises(EngineError, match="is closed"), worker.held():
+    with pytest.raises(EngineError, match="is closed"), worker.updating(None):
         raise AssertionError("it was held")
 
 
@@ -340,3 +444,21 @@ async def test_sampling_leaves_the_model_and_the_random_state_as_they_were(llama
     assert llama.training
     assert torch.equal(torch.get_rng_state(), state)
     assert all(parameter.grad is None for parameter in llama.parameters())
+
+
+async def test_a_batch_under_way_goes_on_after_an_update(llama: Any) -> None:
+    from agent_r1_env.engines.hf import TransformersEngine
+
+    engine = TransformersEngine(llama, tiny_tokenizer())
+    assert isinstance(engine, Updatable)
+    with engine.updating(4):
+        pass
+    asked = asyncio.ensure_future(engine.generate([65], Sampling(max_tokens=200, seed=1)))
+    await asyncio.sleep(0.1)
+    with engine.updating(5):
+        late = asyncio.ensure_future(engine.generate([65], Sampling(max_tokens=2)))
+    versions = list((await asked).versions)
+    assert versions == sorted(versions)
+    assert set(versions) == {4, 5}
+    assert list((await late).versions) == [5, 5]
+    engine.close()

@@ -7,19 +7,19 @@ this one is done, so replies of very different lengths waste time; vLLM doesn't 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from agent_r1_env.engines import Generation, Sampling, Tokenizer, room
-from agent_r1_env.engines.worker import Worker
+from agent_r1_env.engines import Generation, Sampling, Tokenizer
+from agent_r1_env.engines.worker import Worker, WorkerEngine
 from agent_r1_env.messages import FinishReason
 
 
-class TransformersEngine:
+class TransformersEngine(WorkerEngine):
     """Samples from a causal language model of transformers.
 
     The model is only touched while a request waits, in evaluation mode and without gradients, and is left in
@@ -45,20 +45,6 @@ class TransformersEngine:
         self.tokenizer = tokenizer
         self.max_model_len = max_model_len or int(model.config.get_text_config().max_position_embeddings)
         self._worker = Worker(_Backend(model, tokenizer, max_batch, seed), "transformers")
-
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Generation:
-        """Sample one reply.
-
-        Raises:
-            PromptTooLong: nothing fits behind the prompt.
-            EngineError: the model failed.
-        """
-        limit = room(len(prompt_ids), self.max_model_len, sampling.max_tokens)
-        return await self._worker.ask(prompt_ids, replace(sampling, max_tokens=limit))
-
-    def close(self) -> None:
-        """End the engine's thread; the model stays its owner's."""
-        self._worker.close()
 
 
 @dataclass
@@ -110,6 +96,13 @@ class _Backend:
                 finished.append((row.key, Generation(row.ids, row.logprobs, reason)))
         self._drop_finished_batch()
         return finished
+
+    def sampled(self, keys: Sequence[str]) -> Mapping[str, int]:
+        counts = dict.fromkeys(keys, 0)
+        return counts | {row.key: len(row.ids) for row in (self._batch.rows if self._batch else ())}
+
+    def refresh(self) -> None:
+        """Nothing: no batch reads what another computed."""
 
     def _drop_finished_batch(self) -> None:
         if self._batch and all(row.over for row in self._batch.rows):

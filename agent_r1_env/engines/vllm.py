@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from agent_r1_env.engines import Generation, Sampling, Tokenizer, room
-from agent_r1_env.engines.worker import Worker
+from agent_r1_env.engines import Generation, Sampling, Tokenizer
+from agent_r1_env.engines.worker import Worker, WorkerEngine
 from agent_r1_env.errors import EngineError, missing_extra
 
 ENVIRONMENT = {
@@ -54,14 +53,11 @@ def calm_llvmlite() -> None:
     library.__getattr__, library._calm = getattr_but_dunder, True
 
 
-class VLLMEngine:
+class VLLMEngine(WorkerEngine):
     """Samples from a ``vllm.LLM``.
 
-    The ``LLM`` is only touched while a request waits, so weights may be changed once all answers are there,
-    and within ``updating`` at any time.
-
-    Attributes:
-        version: The number of the weights of now; None: nobody counts.
+    The ``LLM`` is only touched while a request waits, so weights may be changed within ``updating`` at any
+    time. Whoever changes them otherwise does it once all answers are there, and resets the prefix cache.
     """
 
     def __init__(self, llm: Any, tokenizer: Tokenizer) -> None:
@@ -78,7 +74,6 @@ class VLLMEngine:
         self.llm = llm
         self.tokenizer = tokenizer
         self.max_model_len = int(config.max_model_len)
-        self.version: int | None = None
         self._owned = False
         self._worker = Worker(_Backend(llm.llm_engine), "vllm", _same_device())
 
@@ -106,7 +101,11 @@ class VLLMEngine:
             from vllm.platforms import current_platform
         except ModuleNotFoundError as error:
             raise missing_extra(error.name or "vllm", "train") from error
-        ours: dict[str, Any] = {"logprobs_mode": "processed_logprobs", "dtype": dtype or "auto"}
+        ours: dict[str, Any] = {
+            "logprobs_mode": "processed_logprobs",
+            "dtype": dtype or "auto",
+            "enable_prefix_caching": True,  # each prompt of an episode begins with the one before
+        }
         if current_platform.is_cpu():
             ours |= {"dtype": dtype or "float32", **CPU_OPTIONS}
         calm_llvmlite()
@@ -118,29 +117,25 @@ class VLLMEngine:
         engine._owned = True
         return engine
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Generation:
-        """Sample one reply.
-
-        Raises:
-            PromptTooLong: nothing fits behind the prompt; vLLM is not even asked.
-            EngineError: vLLM failed.
-        """
-        limit = room(len(prompt_ids), self.max_model_len, sampling.max_tokens)
-        return await self._worker.ask(prompt_ids, replace(sampling, max_tokens=limit))
-
-    @contextmanager
-    def updating(self, version: int | None) -> Iterator[None]:
-        """Hold the engine still while its weights are changed, then give them this number."""
-        with self._worker.held():
-            yield
-            self.version = version
-
     def close(self) -> None:
         """End the engine's thread, and free the model if ``load`` made it."""
-        self._worker.close()
+        super().close()
         if self._owned:
             self._owned = False
             self.llm.llm_engine.engine_core.shutdown()
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A request that vLLM works on.
+
+    Attributes:
+        name: What vLLM calls it inside.
+    """
+
+    name: str
+    prompt_ids: Sequence[int]
+    sampling: Sampling
 
 
 class _Backend:
@@ -148,17 +143,63 @@ class _Backend:
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
+        self._asked: dict[str, _Asked] = {}
+        self._changes = 0
 
     def admit(self, key: str, prompt_ids: Sequence[int], sampling: Sampling) -> None:
-        self._engine.add_request(key, {"prompt_token_ids": list(prompt_ids)}, _params(sampling))
+        # vLLM cannot empty its prefix cache while requests run. With a salt, no two versions share an entry,
+        # and those of the old ones go as the space is needed.
+        prompt = {"prompt_token_ids": list(prompt_ids), "cache_salt": f"agent-r1/{self._changes}"}
+        name = self._engine.add_request(key, prompt, _params(sampling))
+        self._asked[key] = _Asked(name, prompt_ids, sampling)
 
     def cancel(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._asked.pop(key, None)
         self._engine.abort_request(list(keys))
 
     def advance(self) -> Iterator[tuple[str, Generation | Exception]]:
         for output in self._engine.step():
             if output.finished:
-                yield output.request_id, _outcome(output.outputs[0])
+                self._asked.pop(output.request_id, None)
+                yield output.request_id, _outcome(output)
+
+    def sampled(self, keys: Sequence[str]) -> Mapping[str, int]:
+        """Exact, but with pipeline stages or speculation: there it may count ids that are yet to be drawn."""
+        requests = self._requests()
+        _synchronize()  # what vLLM has launched ahead reads the weights
+        return {key: _drawn(requests[self._asked[key].name]) for key in keys}
+
+    def refresh(self) -> None:
+        self._changes += 1
+        requests = self._requests()
+        # Those that wait for their first step have the old salt: they would begin with what it finds.
+        for key, asked in list(self._asked.items()):
+            request = requests[asked.name]
+            if not (_drawn(request) or request.num_computed_tokens or request.num_preemptions):
+                self._engine.abort_request([key])
+                self.admit(key, asked.prompt_ids, asked.sampling)
+
+    def _requests(self) -> Mapping[str, Any]:
+        """vLLM's own records of its requests, by its own names.
+
+        Raises:
+            EngineError: they are in another process.
+        """
+        core = getattr(self._engine.engine_core, "engine_core", None)
+        if core is None:
+            raise EngineError(
+                "weights can only be changed under way while vLLM's core is in this process; set "
+                "VLLM_ENABLE_V1_MULTIPROCESSING=0 before vLLM is imported, as VLLMEngine.load does"
+            )
+        requests: Mapping[str, Any] = core.scheduler.requests
+        return requests
+
+
+def _drawn(request: Any) -> int:
+    """Ids that were drawn for a request of vLLM, those included that it computes ahead."""
+    ahead = request.num_output_placeholders or (1 if request.num_in_flight_tokens else 0)
+    return int(request.num_output_tokens + ahead)
 
 
 def _params(sampling: Sampling) -> Any:
@@ -183,13 +224,21 @@ def _params(sampling: Sampling) -> Any:
     )
 
 
-def _outcome(output: Any) -> Generation | Exception:
+def _outcome(answer: Any) -> Generation | Exception:
     """vLLM's answer as ours, or an error when vLLM gave up on the request."""
+    output = answer.outputs[0]
     if output.finish_reason not in ("stop", "length"):
         return EngineError(f"vLLM ended a request with finish reason {output.finish_reason!r}")
     ids = list(output.token_ids)
     logprobs = [float(entry[token].logprob) for entry, token in zip(output.logprobs, ids, strict=True)]
-    return Generation(ids, logprobs, output.finish_reason)
+    return Generation(ids, logprobs, output.finish_reason, cached_tokens=answer.num_cached_tokens)
+
+
+def _synchronize() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def _same_device() -> Any:

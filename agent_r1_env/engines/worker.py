@@ -14,12 +14,12 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from agent_r1_env.engines import Generation, Sampling
+from agent_r1_env.engines import Generation, Sampling, Tokenizer, room
 from agent_r1_env.errors import EngineError
 
 _log = logging.getLogger(__name__)
@@ -37,6 +37,15 @@ class Backend(Protocol):
     def advance(self) -> Iterable[tuple[str, Generation | Exception]]:
         """Compute a little and return what got finished or failed; raising fails every request."""
 
+    def sampled(self, keys: Sequence[str]) -> Mapping[str, int]:
+        """How many ids each of these requests has drawn.
+
+        Those under way count, and are drawn when this returns, so that the weights may change.
+        """
+
+    def refresh(self) -> None:
+        """The weights are others now: what the old ones computed may serve no request that begins."""
+
 
 @dataclass(frozen=True)
 class _Ask:
@@ -44,6 +53,8 @@ class _Ask:
     prompt_ids: Sequence[int]
     sampling: Sampling
     answer: Future[Generation] = field(default_factory=Future)
+    spans: list[tuple[int, int | None]] = field(default_factory=list)
+    """For each change of the weights meanwhile: how many ids were drawn before it, and their last version."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +73,17 @@ _Message = _Ask | _Drop | _Hold | None  # None: end
 
 
 class Worker:
-    """Feeds a backend from any number of coroutines."""
+    """Feeds a backend from any number of coroutines.
+
+    Attributes:
+        version: The number of the weights of now; None: nobody counts.
+    """
 
     def __init__(self, backend: Backend, name: str, setup: Callable[[], Any] | None = None) -> None:
         """Start the thread; ``setup`` runs first on it, for state that belongs to a thread."""
         self._backend = backend
         self._name = name
+        self.version: int | None = None
         self._setup = setup or (lambda: None)
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._waiting: dict[str, _Ask] = {}
@@ -95,11 +111,13 @@ class Worker:
             raise
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep the thread off the backend meanwhile; requests wait.
+    def updating(self, version: int | None) -> Iterator[None]:
+        """Keep the thread off the backend while its weights are changed, then give them this number.
+
+        Requests under way wait, and go on where they were. Where changing raises, the number stays.
 
         Raises:
-            EngineError: it was closed.
+            EngineError: it was closed, or the backend cannot say where its requests are.
         """
         if self._closed:
             raise EngineError(f"the engine {self._name!r} is closed")
@@ -108,6 +126,7 @@ class Worker:
         hold.still.result()
         try:
             yield
+            self.version = version
         finally:
             hold.go_on.set()
 
@@ -124,7 +143,7 @@ class Worker:
             for message in messages:
                 self._handle(message)
             if None in messages:
-                self._fail(EngineError("it was closed"))
+                self._end()
                 return
             if self._waiting:
                 self._advance()
@@ -148,8 +167,23 @@ class Worker:
             self._forget([message.key])
             _settle(message.done, None)
         elif isinstance(message, _Hold):
-            _settle(message.still, None)
-            message.go_on.wait()
+            self._rest(message)
+
+    def _rest(self, hold: _Hold) -> None:
+        """Note where every request is, and stand still while the weights change."""
+        try:
+            counts = self._backend.sampled(list(self._waiting))
+        except Exception as error:
+            _refuse(hold.still, error)
+            return
+        for key, request in self._waiting.items():
+            request.spans.append((counts[key], self.version))
+        _settle(hold.still, None)
+        hold.go_on.wait()
+        try:
+            self._backend.refresh()
+        except Exception as error:
+            self._fail(error)
 
     def _admit(self, request: _Ask) -> None:
         try:
@@ -172,7 +206,22 @@ class Worker:
             if isinstance(outcome, Exception):
                 _refuse(request.answer, outcome)
             else:
-                _settle(request.answer, outcome)
+                versions = _versions([*request.spans, (len(outcome.ids), self.version)])
+                _settle(request.answer, replace(outcome, versions=versions) if versions else outcome)
+
+    def _end(self) -> None:
+        """Answer everybody, those too who asked while the thread ended."""
+        error = EngineError(f"the engine {self._name!r} is closed")
+        self._fail(EngineError("it was closed"))
+        with contextlib.suppress(queue.Empty):
+            while True:
+                message = self._inbox.get_nowait()
+                if isinstance(message, _Ask):
+                    _refuse(message.answer, error)
+                elif isinstance(message, _Drop):
+                    _settle(message.done, None)
+                elif isinstance(message, _Hold):
+                    _refuse(message.still, error)
 
     def _fail(self, cause: BaseException) -> None:
         """Tell everybody who waits; nobody hangs because the model died."""
@@ -189,6 +238,60 @@ class Worker:
             self._backend.cancel(keys)
         except Exception:
             _log.warning("the engine %r could not cancel %d requests", self._name, len(keys), exc_info=True)
+
+
+class WorkerEngine:
+    """An engine that is a backend and its worker.
+
+    Attributes:
+        version: The number of the weights of now; None: nobody counts.
+    """
+
+    tokenizer: Tokenizer
+    max_model_len: int
+    _worker: Worker
+
+    @property
+    def version(self) -> int | None:
+        return self._worker.version
+
+    @version.setter
+    def version(self, version: int | None) -> None:
+        self._worker.version = version
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Generation:
+        """Sample one reply.
+
+        Raises:
+            PromptTooLong: nothing fits behind the prompt; the model is not even asked.
+            EngineError: the model failed.
+        """
+        limit = room(len(prompt_ids), self.max_model_len, sampling.max_tokens)
+        return await self._worker.ask(prompt_ids, replace(sampling, max_tokens=limit))
+
+    def updating(self, version: int | None) -> contextlib.AbstractContextManager[None]:
+        """Hold the engine still while its weights are changed, then give them this number.
+
+        Requests under way go on with the new weights where they were and keep what they have computed; those
+        that begin later find nothing of the old weights in a cache.
+        """
+        return self._worker.updating(version)
+
+    def close(self) -> None:
+        """End the engine's thread; the model stays its owner's."""
+        self._worker.close()
+
+
+def _versions(spans: Sequence[tuple[int, int | None]]) -> list[int]:
+    """The version of each id, of how many were there when each version ended; empty if one has no number."""
+    length = spans[-1][0]
+    found: list[int] = []
+    for count, version in spans:
+        new = min(count, length) - len(found)
+        if new > 0 and version is None:
+            return []
+        found += [version or 0] * new
+    return found
 
 
 _LINGER = 0.001
