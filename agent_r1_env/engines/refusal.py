@@ -66,6 +66,20 @@ class Refused(EngineError):
         return left if 0 < left < asked else 0
 
 
+class Passing(EngineError):
+    """There was no answer, but there may be one to the same request later.
+
+    Attributes:
+        said: what happened, for people.
+        after: seconds that the server asks to wait; None: it did not say.
+        lost: the connection failed or fell silent, so that the server itself may be gone.
+    """
+
+    def __init__(self, url: str, said: str, after: float | None = None, *, lost: bool = False) -> None:
+        super().__init__(f"{url}: {said}")
+        self.said, self.after, self.lost = said, after, lost
+
+
 def _message(answer: httpx.Response) -> str:
     """What the body of a refusal says, in one line."""
     try:
