@@ -65,7 +65,7 @@ class Worker:
         self.contender = contender
         self.absent = ""
         self._process: subprocess.Popen[str] | None = None
-        self._log = tempfile.TemporaryFile("w+")
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (as long as the worker)
 
     def round(self, options: Mapping[str, Any]) -> Any:
         """The result of one round; None, and a reason in ``absent``, where there is none."""
