@@ -201,6 +201,14 @@ class ToolEnv(gym.Env[Any, str]):
         reading = self._read(episode, action)
         return self._settle(episode, reading, self.toolbox.run(reading.calls, self._calls_left(episode)))
 
+    async def reset_async(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """The same as ``reset``, without blocking the event loop where tasks are read or a context thinks."""
+        if self._blocking:
+            return await asyncio.to_thread(self.reset, seed=seed, options=options)
+        return self.reset(seed=seed, options=options)
+
     async def step_async(self, action: str) -> StepResult:
         """The same as ``step``, without blocking the event loop while tools run."""
         episode = self._under_way()
@@ -222,6 +230,10 @@ class ToolEnv(gym.Env[Any, str]):
         if reason not in TRUNCATIONS:
             raise unknown_name("reason to truncate", reason, TRUNCATIONS)
         return self._end(self._under_way(), StopReason(reason), [], {})
+
+    async def truncate_async(self, reason: str) -> StepResult:
+        """The same as ``truncate``, without blocking the event loop where a context thinks."""
+        return await asyncio.to_thread(self.truncate, reason) if self._blocking else self.truncate(reason)
 
     def render(self) -> str | None:
         """The conversation: returned in mode "ansi", printed in mode "human"."""
@@ -440,6 +452,11 @@ class ToolEnv(gym.Env[Any, str]):
         respond = self._intake.respond
         own = respond is not None and "rng" in respond.hidden
         return own or any("rng" in tool.hidden for tool in self.toolbox.tools.values())
+
+    @property
+    def _blocking(self) -> bool:
+        """Whether an episode may take its time to begin: tasks come from a file, or the context blocks."""
+        return self.context.blocking or type(self.tasks) is not TaskSet
 
     def _under_way(self) -> EpisodeState:
         if self.episode is None or not self._running:

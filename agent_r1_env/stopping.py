@@ -24,6 +24,8 @@ class StopReason(StrEnum):
     """The next prompt leaves no room for a reply."""
     TIME = "time"
     """The allowed time is used up."""
+    TIME_LIMIT = "time_limit"
+    """The time of the whole rollout is used up, see `Rollout`."""
     ERROR = "error"
     """Something outside the model's doing failed."""
 
