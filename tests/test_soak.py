@@ -30,10 +30,9 @@ def test_nothing_is_lost_and_nothing_left_among_faults(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interpreters, "LINGER", 0.2)
-    options = ["--episodes", "400", "--every", "200", "--warm-up", "0", "--folder", str(tmp_path)]
-    run, before, after = script.soak(
-        tmp_path, script.arguments([*options, "--cancel-every", "2", "--at-once", "16"])
-    )
+    options = {"episodes": 400, "every": 200, "warm-up": 0, "cancel-every": 2, "at-once": 16}
+    given = [f"--{name}={value}" for name, value in options.items()]
+    run, before, after = script.soak(tmp_path, script.arguments(given))
     assert run.problems(before, after) == []
     assert run.account.cancelled == 1
     assert {"error", "max_steps", "answer", "length", "prompt_overflow"} <= set(run.account.reasons)
