@@ -64,6 +64,7 @@ def trainer(plan: Recipe, args: Any, results: Results, progress: Progress) -> Ag
             merge=plan.merge,
             representation=plan.representation,
             overlong=plan.overlong,
+            overlap=plan.overlap,
             weight_by=plan.weight_by,
             episodes_path=results.episodes,
             concurrency=plan.concurrency,
@@ -129,9 +130,10 @@ def eval_sampling(trainer: AgentGRPOTrainer, plan: Recipe) -> Sampling:
 
 
 def _setting_error(plan: Recipe, reason: str) -> RecipeError:
-    """The error for what TRL says, at the setting that it speaks of, or for what the critic does."""
-    if reason.startswith("critic."):
-        return plan.error(reason, "critic")
+    """The error for what TRL says, at the setting that it speaks of, or for what critic or overlap do."""
+    for key in ("critic", "overlap"):
+        if reason.startswith((f"{key}.", f"{key} ")):
+            return plan.error(reason, key)
     spoken_of = [name for name in plan.trl if name in reason]
     return plan.error(reason.strip().rstrip("."), "trl", *spoken_of[:1])
 

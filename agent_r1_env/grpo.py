@@ -40,6 +40,7 @@ from agent_r1_env.colocate import colocated
 from agent_r1_env.episode import Episode, EpisodeFile
 from agent_r1_env.evaluate import make
 from agent_r1_env.metrics import coverage, covered, of_advantages
+from agent_r1_env.overlap import Ahead, Overlap
 from agent_r1_env.overlong import Limit
 from agent_r1_env.overlong import counts as limited
 from agent_r1_env.playing import Play, PlayingGRPOTrainer
@@ -88,6 +89,7 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
         rows_at_once: int | None = None,
         representation: str = "steps",
         overlong: Mapping[str, Any] | None = None,
+        overlap: Mapping[str, Any] | None = None,
         **trl: Any,
     ) -> None:
         """Build the trainer, and vLLM with it when ``args.use_vllm``.
@@ -112,6 +114,8 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
             representation: "steps", "tokens" or "messages", see `agent_r1_env.representation`.
             overlong: what becomes of rows that are too long: arguments of `overlong.Limit`, such as
                 ``{"tokens": 4096, "way": "mask"}``. By default there is no limit.
+            overlap: plays the next batches while the trainer steps: arguments of `overlap.Overlap`, such as
+                ``{"staleness": 1}``. By default each batch is played when it is asked for.
             trl: whatever else ``GRPOTrainer`` takes: ``processing_class``, ``callbacks``, ...
 
         Raises:
@@ -135,6 +139,9 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
         if weight_by not in UNITS:
             raise unknown_name("weight", weight_by, UNITS)
         args = adapted(args if args is not None else GRPOConfig("agent-grpo"))
+        if overlap is not None:
+            self._overlap = Overlap(**overlap)
+            self._overlap.check(args, custom=rollout is not None)
         if args.use_vllm and find_spec("vllm") is None:
             raise missing_extra("vllm", "train")
         if train_dataset is None:
@@ -150,6 +157,8 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
         self._custom_play, self._episodes_path = rollout, episodes_path
         self._loss_mask, self._merge, self._weight_by = loss_mask, merge, weight_by
         self._rows_at_once = rows_at_once or args.per_device_train_batch_size
+        if overlap is not None:
+            self._ahead, self._fetched = Ahead(self._new_rollout), []
         if episodes_path is not None and self.accelerator.is_main_process:
             self._file = EpisodeFile(episodes_path)
 
@@ -165,7 +174,7 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
             episodes = [self._overlong.penalised(episode, self._merge) for episode in episodes]
         own = zip(self._facts(episodes), requests, strict=True)
         known = gather_object([fact | {"group": request.group} for fact, request in own])
-        if assignment.takes(self._algorithm, "greedy_N"):
+        if self._plays_greedy():
             self._add_greedy(known, requests, training)
         advantages = self._advantages(known)
         first = self.accelerator.process_index * len(episodes)
@@ -182,11 +191,16 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
         output["token_weights"] = _by_token(self._weights(episodes, batch), output["completion_ids"])
         wrong = gather_object([self._drift(output, batch, episodes)])
         told = {"drift": sum(wrong), "rows_padded": size, "rollout_seconds": seconds}
+        if self._ahead is not None and training:
+            told |= self._overlapped(episodes)
         for counted in gather_object([dict(limited(batch))]) if self._overlong is not None else ():
             told |= {name: told.get(name, 0) + number for name, number in counted.items()}
         told["mask_coverage"] = coverage(gather_object([covered(batch)]))
         self._log_batch(known, sum(counts), **told, **of_advantages(advantages))
         return output
+
+    def _plays_greedy(self) -> bool:
+        return assignment.takes(self._algorithm, "greedy_N")
 
     def _facts(self, episodes: Sequence[Episode]) -> list[dict[str, Any]]:
         """What all processes are to know of this process's episodes: plain data."""
@@ -200,9 +214,7 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
         It is played by the process that has the first member of the group; where the environment broke in it,
         the mean of the group stands in.
         """
-        size = self.num_generations if training else self.num_generations_eval
-        first = self.accelerator.process_index * len(requests)
-        chosen = [request for place, request in enumerate(requests, first) if place % size == 0]
+        chosen = self._leaders(requests, training)
         played = zip(chosen, self._episodes(chosen, training, greedy=True), strict=True)
         add_greedy(known, dict(gather_object([(r.group, e.reward) for r, e in played if not e.failed])))
 
@@ -246,7 +258,8 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
 
     def _template(self) -> Any:
         """What encodes text: the template that episodes were played with, or would have been."""
-        played = self._rollout.template if self._rollout is not None else None
+        rollouts = [self._rollout, *(self._ahead.rollouts if self._ahead is not None else ())]
+        played = next((each.template for each in rollouts if each is not None and each.template), None)
         return played or template_for(self._tokenizer, formats.get("hermes"))
 
     def _weights(self, episodes: Sequence[Episode], batch: Sequence[Row]) -> list[Any]:

@@ -83,6 +83,21 @@ TABLE: Mapping[str, Metric] = {
     "agent/advantage/zero": Metric("share of steps whose advantage is exactly 0"),
     "agent/drift": Metric("trained tokens that are not the sampled ones; anything but 0 is a fault", 0, _INF),
     "agent/rollout_seconds": Metric("seconds of playing the episodes", 0, _INF),
+    "agent/staleness/mean": Metric(
+        "with overlap: age of a sampled token, in updates from the weights that drew it to the last one that "
+        "trains on it, mean",
+        0,
+        _INF,
+    ),
+    "agent/staleness/max": Metric(
+        "with overlap: age of the oldest token; at most overlap.staleness", 0, _INF
+    ),
+    "agent/overlap_wait_seconds": Metric(
+        "with overlap: seconds that the trainer waited for the episodes", 0, _INF
+    ),
+    "agent/overlap_hidden": Metric(
+        "with overlap: share of rollout_seconds in which the trainer did other work"
+    ),
     "agent/": Metric("a metric of the environment, mean over the episodes", -_INF, _INF),
     "critic/explained_variance": Metric("share of the variance of returns that the critic knew", -_INF),
     "critic/clip_fraction": Metric("share of values that moved further than the critic's clip_range"),

@@ -58,6 +58,7 @@ class Recipe:
         lora: trains an adapter; None trains all weights.
         health: limits of `agent_r1_env.health.LIMITS` in place of the default ones.
         threads: OpenMP threads on a CPU; None leaves them alone.
+        overlap: arguments of `agent_r1_env.overlap.Overlap`; None plays each batch when its turn has come.
         trl: settings of ``trl.GRPOConfig``; their names are checked by `check_trl`, which imports TRL.
         entry: the file it came from, for messages.
     """
@@ -76,6 +77,7 @@ class Recipe:
     merge: bool = True
     representation: str = "steps"
     overlong: Mapping[str, Any] | None = None
+    overlap: Mapping[str, Any] | None = None
     weight_by: str = "episode"
     concurrency: int = 64
     rows_at_once: int | None = None
