@@ -29,6 +29,15 @@ WORDS = 150_000
 LENGTH = 60
 
 
+def drawing(seed: int = 0) -> Callable[[int], np.ndarray[Any, Any]]:
+    """What draws so many words by Zipf's law."""
+    random = np.random.default_rng(seed)
+    chances = 1 / np.arange(1, WORDS + 1)
+    steps = np.cumsum(chances / chances.sum())
+    vocabulary = np.array([f"w{number}" for number in range(WORDS)])
+    return lambda count: vocabulary[np.searchsorted(steps, random.random(count))]
+
+
 def write_corpus(file: Path, count: int, draw: Callable[[int], np.ndarray[Any, Any]]) -> None:
     """Generated paragraphs, each with a title of its own."""
     with file.open("w") as lines:
@@ -77,14 +86,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=9)
     chosen = parser.parse_args()
-    random = np.random.default_rng(0)
-    chances = 1 / np.arange(1, WORDS + 1)
-    vocabulary = np.array([f"w{number}" for number in range(WORDS)])
-
-    def draw(count: int) -> np.ndarray[Any, Any]:
-        return vocabulary[np.searchsorted(steps, random.random(count))]
-
-    steps = np.cumsum(chances / chances.sum())
+    draw = drawing()
     with tempfile.TemporaryDirectory() as temporary:
         corpus, kept = Path(temporary, "corpus.jsonl"), Path(temporary, "kept")
         write_corpus(corpus, chosen.paragraphs, draw)
