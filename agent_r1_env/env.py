@@ -329,6 +329,7 @@ class ToolEnv(gym.Env[Any, str]):
         twin._np_random = None
         twin.observation_space = copy.deepcopy(self.observation_space)
         twin.action_space = copy.deepcopy(self.action_space)
+        twin._observe = self._observe.another()
         twin.toolbox = self.toolbox.shared()
         twin.set_state(state)
         return twin
@@ -423,8 +424,9 @@ class ToolEnv(gym.Env[Any, str]):
             count=self._intake.length if self.tokenizer is not None else None,
             memory=episode.memory,
         )
-        messages = [message.as_dict() for message in self.context(episode.history, moment)]
-        return self._observe(messages, self.toolbox.schemas, self._running), {
+        shown = list(self.context(episode.history, moment))
+        messages = [message.as_dict() for message in shown]
+        return self._observe(shown, messages, self.toolbox.schemas, self._running), {
             "messages": messages,
             "tools": self.toolbox.schemas,
             "task_id": episode.task.id,

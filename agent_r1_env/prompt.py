@@ -66,6 +66,15 @@ def renderer(chat_template: str) -> PromptRenderer:
     return render
 
 
+OPENING = "<|im_start|>assistant\n"
+"""Where the model's turn begins in ChatML."""
+
+
+def chatml(turns: Sequence[Mapping[str, str]]) -> str:
+    """The text of ``formats.CHATML``, without Jinja and so at a tenth of the time."""
+    return "".join([f"<|im_start|>{turn['role']}\n{turn['content']}<|im_end|>\n" for turn in turns])
+
+
 def printable(text: str) -> str:
     """The text with lone surrogates replaced, so that it can be encoded."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
