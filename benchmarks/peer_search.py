@@ -12,7 +12,7 @@ from typing import Any
 
 BEST = 3
 HELD = 20_000
-"""Paragraphs that rank_bm25 is given: it keeps a dictionary for each, and looks at all of them at each search."""
+"""Paragraphs that rank_bm25 is given: it has a dictionary for each, and each search looks at all of them."""
 
 
 def _paragraphs(folder: str) -> Iterator[dict[str, str]]:
