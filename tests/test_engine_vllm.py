@@ -24,6 +24,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]
 LENGTH = 2048
+BLOCK = 128
+"""Tokens of a cache entry, at most."""
+SEQUENCES = 32
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +40,7 @@ def engine(folder: str) -> Iterator[Any]:
 
     from agent_r1_env.engines.vllm import VLLMEngine
 
-    made = VLLMEngine.load(folder, max_model_len=LENGTH, max_num_seqs=32)
+    made = VLLMEngine.load(folder, max_model_len=LENGTH, max_num_seqs=SEQUENCES)
     yield made
     made.close()
 
@@ -60,8 +63,26 @@ def scored(model: Any, prompt: list[int], ids: list[int], temperature: float) ->
     return [float(table[len(prompt) + i - 1, token]) for i, token in enumerate(ids)]
 
 
+def requests(engine: Any) -> list[Any]:
+    """What vLLM works on."""
+    return list(engine.llm.llm_engine.engine_core.engine_core.scheduler.requests.values())
+
+
+async def drawn(engine: Any, ids: int, count: int = 1) -> None:
+    """Wait until some requests have drawn so many ids."""
+    async with asyncio.timeout(30):
+        while sum(request.num_output_tokens >= ids for request in requests(engine)) < count:
+            await asyncio.sleep(0)
+
+
 def busy(engine: Any) -> bool:
     return bool(engine.llm.llm_engine.has_unfinished_requests())
+
+
+def load_weights(engine: Any, model: Any) -> None:
+    """Give vLLM the weights of a model of transformers, as training does."""
+    weights = ((name, weight.detach()) for name, weight in model.named_parameters())
+    engine.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -124,6 +145,64 @@ async def test_a_seed_fixes_a_reply_whatever_runs_beside_it(engine: Any) -> None
         *[engine.generate([66 + i], Sampling(max_tokens=16)) for i in range(5)],
     )
     assert beside.ids == alone.ids
+
+
+async def test_each_id_of_a_reply_has_the_version_that_drew_it(engine: Any, model: Any) -> None:
+    """The weights are turned upside down on the way: log-probs tell which ones drew an id."""
+    prompt, sampling = list(b"tell me"), Sampling(max_tokens=1500, seed=3, stop_token_ids=())
+    with engine.updating(7):
+        pass
+    asked = asyncio.ensure_future(engine.generate(prompt, sampling))
+    await drawn(engine, 5)
+    model.model.norm.weight.data.neg_()
+    with engine.updating(8):
+        load_weights(engine, model)
+    made = await asked
+    late = await engine.generate(prompt, Sampling(max_tokens=3))
+    after = scored(model, prompt, made.ids, 1.0)
+    model.model.norm.weight.data.neg_()
+    with engine.updating(None):
+        load_weights(engine, model)
+    count = list(made.versions).count(7)
+    assert list(made.versions) == [7] * count + [8] * (len(made.ids) - count)
+    assert 0 < count < len(made.ids)
+    before = scored(model, prompt, made.ids, 1.0)
+    assert made.logprobs[:count] == pytest.approx(before[:count], abs=1e-3)
+    assert made.logprobs[count:] == pytest.approx(after[count:], abs=1e-3)
+    assert abs(before[count] - after[count]) > 0.01, "the two can be told apart"
+    assert set(late.versions) == {8}
+    assert list((await engine.generate(prompt, Sampling(max_tokens=3))).versions) == []
+
+
+async def test_what_old_weights_computed_is_not_found_with_new_ones(engine: Any) -> None:
+    prompt, sampling = list(b"one beginning for all of these prompts " * 8), Sampling(max_tokens=2)
+    assert (await engine.generate(prompt, sampling)).cached_tokens == 0
+    assert (await engine.generate(prompt, sampling)).cached_tokens > len(prompt) - 2 * BLOCK
+    under_way = asyncio.ensure_future(engine.generate([65], Sampling(max_tokens=1000, temperature=0)))
+    await drawn(engine, 1)
+    with engine.updating(1):
+        pass
+    assert (await engine.generate(prompt, sampling)).cached_tokens == 0
+    assert not under_way.done(), "vLLM would not have emptied its cache meanwhile"
+    assert (await engine.generate(prompt, sampling)).cached_tokens > 0
+    await under_way
+    engine.version = None
+
+
+async def test_requests_that_wait_for_room_begin_with_the_new_weights(engine: Any) -> None:
+    prompt = list(b"one beginning for all of these prompts " * 8)
+    await engine.generate(prompt, Sampling(max_tokens=2))  # so that the old weights would be found
+    long = Sampling(max_tokens=150, temperature=0)
+    first = [asyncio.ensure_future(engine.generate([65 + i], long)) for i in range(SEQUENCES)]
+    waiting = asyncio.ensure_future(engine.generate(prompt, Sampling(max_tokens=2, seed=0)))
+    await drawn(engine, 1, SEQUENCES)
+    with engine.updating(3):
+        assert len(requests(engine)) == SEQUENCES + 1
+    made = await waiting
+    assert (made.cached_tokens, list(made.versions)) == (0, [3] * len(made.ids))
+    await asyncio.gather(*first)
+    assert not busy(engine)
+    engine.version = None
 
 
 async def test_the_event_loop_goes_on_while_vllm_computes(engine: Any) -> None:
