@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,13 +36,15 @@ class Contender:
     Attributes:
         target: ``module:function`` of this folder.
         peers: whether it runs in the environment of the peers.
-        options: arguments of its rounds, beside those of the contest.
+        options: arguments of its rounds, in place of those of the contest where both name one.
+        fresh: whether each round has a new process, for what happens once in a process.
     """
 
     name: str
     target: str
     peers: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    fresh: bool = False
 
 
 @dataclass
@@ -76,11 +77,13 @@ class Worker:
             return None
         assert process.stdin is not None and process.stdout is not None
         try:
-            print(json.dumps({**self.contender.options, **options}), file=process.stdin, flush=True)
+            print(json.dumps({**options, **self.contender.options}), file=process.stdin, flush=True)
             line = process.stdout.readline()
         except BrokenPipeError:
             line = ""
         said = json.loads(line) if line else {"error": f"its process ended: {self._last_words()}"}
+        if self.contender.fresh:
+            self._end()
         if "result" in said:
             return said["result"]
         missing = said.get("missing")
@@ -89,17 +92,22 @@ class Worker:
 
     def close(self) -> None:
         """End the process; what it printed is forgotten."""
-        if self._process is not None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            try:
-                self._process.wait(10)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            if self._process.stdout is not None:
-                self._process.stdout.close()
+        self._end()
         self._log.close()
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None and process.stdout is not None
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
 
     def _started(self) -> subprocess.Popen[str] | None:
         python = PEERS if self.contender.peers else Path(sys.executable)
@@ -123,6 +131,9 @@ class Worker:
 def contest(contenders: Sequence[Contender], rounds: int, **options: Any) -> dict[str, Found]:
     """Let the contenders take turns, after one round each that is not counted.
 
+    Args:
+        options: arguments of each round.
+
     Raises:
         BenchError: one named "ours" gave no result.
     """
@@ -145,18 +156,3 @@ def contest(contenders: Sequence[Contender], rounds: int, **options: Any) -> dic
             if name.startswith(OURS):
                 raise BenchError(f"{name}: {each.absent}")
     return found
-
-
-def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Ours over theirs, round by round: both of a round were measured at nearly the same moment."""
-    return [mine / yours for mine, yours in zip(ours, theirs, strict=True)]
-
-
-def middle(values: Sequence[float]) -> float:
-    """The median."""
-    return statistics.median(values)
-
-
-def spread(values: Sequence[float], digits: int = 2) -> str:
-    """The least and the greatest."""
-    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"

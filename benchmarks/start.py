@@ -1,4 +1,4 @@
-"""What it takes before the first step: the import, a first environment with its reset, and a thousand of them.
+"""What comes before the first step: the import, a first environment with its reset, and a thousand of them.
 
 To be run in a process that has imported nothing yet, so each number is had once a process; see ``worker.py``.
 """
