@@ -69,6 +69,8 @@ def trainer(plan: Recipe, args: Any, results: Results, progress: Progress) -> Ag
             episodes_path=results.episodes,
             concurrency=plan.concurrency,
             rows_at_once=plan.rows_at_once,
+            servers=plan.servers,
+            weight_sync=plan.weight_sync,
             callbacks=[Recorder(results, progress, Monitor(plan.health))],
             peft_config=None if plan.lora is None else plan.lora.config(),
         )

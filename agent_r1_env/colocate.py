@@ -1,4 +1,4 @@
-"""vLLM beside the trainer in one process, on a machine without an accelerator.
+"""vLLM beside the trainer in one process, on a machine without an accelerator; and the choice of any vLLM.
 
 TRL's colocated mode is written for GPUs. Three things must differ on a CPU, all of them measured:
 
@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +37,16 @@ class MergingVLLMGeneration(vllm_generation.VLLMGeneration):  # type: ignore[mis
         model = self.accelerator.unwrap_model(self.model)
         merged = lora.merges_by_itself(model)
         yield from lora.merged_weights(model) if merged else super()._iter_named_params()
+
+    def _weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The weights with a tied ``lm_head`` by its own name, which CPU kernels need to repack it."""
+        model = self.accelerator.unwrap_model(self.model)
+        head = getattr(model.get_output_embeddings(), "weight", None)
+        output = next((lora.plain(name) for name, weight in model.named_parameters() if weight is head), None)
+        for name, weight in self._iter_named_params():
+            yield name, weight
+            if name == output != _HEAD:
+                yield _HEAD, weight
 
 
 class CPUVLLMGeneration(MergingVLLMGeneration):
@@ -67,15 +79,6 @@ class CPUVLLMGeneration(MergingVLLMGeneration):
         self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._weights()})
         self.llm.reset_prefix_cache()
 
-    def _weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        model = self.accelerator.unwrap_model(self.model)
-        head = getattr(model.get_output_embeddings(), "weight", None)
-        output = next((lora.plain(name) for name, weight in model.named_parameters() if weight is head), None)
-        for name, weight in self._iter_named_params():
-            yield name, weight
-            if name == output != _HEAD:
-                yield _HEAD, weight
-
 
 def _free_port() -> int:
     """A port of the system's choice."""
@@ -85,12 +88,39 @@ def _free_port() -> int:
 
 
 @contextmanager
-def colocated() -> Iterator[None]:
-    """Context in which a ``GRPOTrainer`` is built with the vLLM that fits this machine."""
+def generating(args: Any, servers: Sequence[str] = (), weight_sync: str | None = None) -> Iterator[None]:
+    """Context in which a ``GRPOTrainer`` is built with the vLLM that fits its settings and this machine.
+
+    Args:
+        args: TRL's settings.
+        servers: addresses of vLLM servers, beside the one that ``args`` names.
+        weight_sync: how their weights are sent, see `agent_r1_env.served.way_of`.
+
+    Raises:
+        ValueError: weights cannot be sent like this from here.
+    """
     original = grpo_trainer.VLLMGeneration
-    gpu = torch.accelerator.is_available()
-    grpo_trainer.VLLMGeneration = MergingVLLMGeneration if gpu else CPUVLLMGeneration
+    if urls := _urls(args, servers):
+        from agent_r1_env.served import ServedVLLMGeneration, way_of
+
+        way, folder = way_of(weight_sync), Path(args.output_dir) / "weights"
+        chosen: Any = partial(ServedVLLMGeneration, servers=urls, weight_sync=way, folder=folder)
+    else:
+        chosen = MergingVLLMGeneration if torch.accelerator.is_available() else CPUVLLMGeneration
+    grpo_trainer.VLLMGeneration = chosen
     try:
         yield
     finally:
         grpo_trainer.VLLMGeneration = original
+
+
+def _urls(args: Any, servers: Sequence[str]) -> list[str]:
+    """The servers that settings of TRL and a list name, without the path of the API."""
+    if not args.use_vllm or args.vllm_mode != "server":
+        return []
+    named = list(servers)
+    if args.vllm_server_base_url is not None:
+        named.insert(0, args.vllm_server_base_url)
+    if not named:
+        named = [f"http://{args.vllm_server_host}:{args.vllm_server_port}"]
+    return list(dict.fromkeys(url.rstrip("/").removesuffix("/v1") for url in named))

@@ -36,7 +36,7 @@ from agent_r1_env.batch import (
     reward_spread,
     summary,
 )
-from agent_r1_env.colocate import colocated
+from agent_r1_env.colocate import generating
 from agent_r1_env.episode import Episode, EpisodeFile
 from agent_r1_env.evaluate import make
 from agent_r1_env.metrics import coverage, covered, of_advantages
@@ -60,8 +60,8 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
 
     ``args`` keep TRL's meaning, except that ``max_completion_length`` bounds one reply and not the episode,
     and that `trl_config.adapted` sets right what TRL's defaults get wrong for episodes. With
-    ``use_vllm=True`` vLLM runs in this process; without it the training model itself samples, which is slow
-    and meant for tiny models.
+    ``use_vllm=True`` vLLM runs in this process, or behind URLs if ``vllm_mode="server"``; without it the
+    training model itself samples, which is slow and meant for tiny models.
 
     `metrics.TABLE` says what is logged; TRL's ``reward``, ``reward_std`` and ``frac_reward_zero_std`` are
     those of the episodes.
@@ -90,6 +90,8 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
         representation: str = "steps",
         overlong: Mapping[str, Any] | None = None,
         overlap: Mapping[str, Any] | None = None,
+        servers: Sequence[str] = (),
+        weight_sync: str | None = None,
         **trl: Any,
     ) -> None:
         """Build the trainer, and vLLM with it when ``args.use_vllm``.
@@ -116,6 +118,9 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
                 ``{"tokens": 4096, "way": "mask"}``. By default there is no limit.
             overlap: plays the next batches while the trainer steps: arguments of `overlap.Overlap`, such as
                 ``{"staleness": 1}``. By default each batch is played when it is asked for.
+            servers: addresses of vLLM servers that sample in place of a vLLM in this process; replicas of
+                one model. ``args`` may name the only one, or the first, as TRL does.
+            weight_sync: how they get weights: "nccl", as by default where there is a GPU, or "disk".
             trl: whatever else ``GRPOTrainer`` takes: ``processing_class``, ``callbacks``, ...
 
         Raises:
@@ -138,7 +143,7 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
         self._overlong = None if overlong is None else Limit(**overlong)
         if weight_by not in UNITS:
             raise unknown_name("weight", weight_by, UNITS)
-        args = adapted(args if args is not None else GRPOConfig("agent-grpo"))
+        args = adapted(args if args is not None else GRPOConfig("agent-grpo"), servers, weight_sync)
         if overlap is not None:
             self._overlap = Overlap(**overlap)
             self._overlap.check(args, custom=rollout is not None)
@@ -146,7 +151,7 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
             raise missing_extra("vllm", "train")
         if train_dataset is None:
             train_dataset = task_dataset(env, env_kwargs)
-        with colocated():
+        with generating(args, servers, weight_sync):
             super().__init__(
                 model=model, reward_funcs=episode_reward, args=args, train_dataset=train_dataset, **trl
             )

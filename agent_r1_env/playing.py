@@ -59,6 +59,11 @@ class PlayingGRPOTrainer(WeighedGRPOTrainer):
                 part.close()
 
     def _new_engine(self) -> Engine:
+        if self.use_vllm and self.vllm_mode == "server":
+            from agent_r1_env.engines.server import ServerEngine
+
+            main = self.accelerator.is_main_process
+            return ServerEngine(self.vllm_generation.servers, tokenizer=self._tokenizer, leads=main)
         if self.use_vllm:
             from agent_r1_env.engines.vllm import VLLMEngine
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,8 @@ class Recipe:
         lora: trains an adapter; None trains all weights.
         health: limits of `agent_r1_env.health.LIMITS` in place of the default ones.
         threads: OpenMP threads on a CPU; None leaves them alone.
+        servers: addresses of vLLM servers that sample; by default vLLM runs beside the trainer.
+        weight_sync: how they get weights, "nccl" or "disk"; None is what the machine can do.
         overlap: arguments of `agent_r1_env.overlap.Overlap`; None plays each batch when its turn has come.
         trl: settings of ``trl.GRPOConfig``; their names are checked by `check_trl`, which imports TRL.
         entry: the file it came from, for messages.
@@ -82,6 +84,8 @@ class Recipe:
     concurrency: int = 64
     rows_at_once: int | None = None
     threads: int | None = None
+    servers: Sequence[str] = ()
+    weight_sync: str | None = None
     seed: int = 0
     lora: Lora | None = None
     health: Mapping[str, float] = field(default_factory=dict)

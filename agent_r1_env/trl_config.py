@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -20,7 +21,6 @@ _UNSUPPORTED = {
     "vllm_structured_outputs_regex": None,
     "vllm_enable_sleep_mode": False,
     "vllm_tensor_parallel_size": 1,
-    "vllm_mode": "colocate",
 }
 
 
@@ -37,7 +37,7 @@ def check_version() -> None:
         )
 
 
-def adapted(args: Any) -> Any:
+def adapted(args: Any, servers: Sequence[str] = (), weight_sync: str | None = None) -> Any:
     """A copy of a ``GRPOConfig`` with what TRL's defaults get wrong for episodes set right.
 
     - ``vllm_importance_sampling_mode``: TRL's default "sequence_mask" becomes "token_truncate", because a
@@ -52,7 +52,13 @@ def adapted(args: Any) -> Any:
     import torch
 
     args = copy.copy(args)
+    if servers:
+        args.vllm_mode = "server"
     _refuse(args)
+    if (servers or weight_sync) and not (args.use_vllm and args.vllm_mode == "server"):
+        asked = "servers" if servers else "weight_sync"
+        need = "use_vllm: true" if servers else "use_vllm: true and vllm_mode: server"
+        raise ValueError(f"{asked} means nothing without vLLM behind a URL; set {need}, or leave {asked} out")
     if args.vllm_importance_sampling_mode == "sequence_mask":
         args.vllm_importance_sampling_mode = "token_truncate"
     if args.bf16 and not torch.accelerator.is_available():

@@ -358,7 +358,7 @@ def test_what_belongs_to_the_environment_is_refused(tmp_path: Path, model: str, 
     [
         {"min_p": 0.1},
         {"repetition_penalty": 1.1},
-        {"vllm_mode": "server"},
+        {"vllm_enable_sleep_mode": True},
         {"loss_type": "cispo"},
         {"loss_type": "vespo"},
     ],
