@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Mapping, Sequence
@@ -9,11 +10,13 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, TypeVar
 
+from agent_r1_env import hosted
 from agent_r1_env.episode import Episode, Step
 from agent_r1_env.errors import PromptTooLong
 from agent_r1_env.hosted import HostedEnv
 from agent_r1_env.messages import Reply
 from agent_r1_env.players import Player, Sampled
+from agent_r1_env.stopping import StopReason
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -43,8 +46,48 @@ class _Broken(Exception):
 
 
 @dataclass
+class _Asked:
+    """A reply that the environment has not answered yet."""
+
+    prompt: str
+    sampled: Sampled
+    kept: int
+    messages: Sequence[Mapping[str, Any]]
+    generate_seconds: float
+    began: float
+
+    def step(self, reward: float, info: Mapping[str, Any]) -> Step:
+        sampled = self.sampled
+        return Step(
+            prompt_ids=sampled.prompt_ids,
+            response_ids=sampled.ids,
+            logprobs=sampled.logprobs,
+            reward=reward,
+            prompt=self.prompt,
+            reply=sampled.text,
+            finish_reason=sampled.finish_reason,
+            prompt_tokens=sampled.prompt_tokens,
+            reply_tokens=sampled.tokens,
+            reward_terms=dict(info.get("reward_terms", {})),
+            calls=tuple(info.get("calls", ())),
+            generate_seconds=self.generate_seconds,
+            tool_seconds=time.perf_counter() - self.began,
+            kept=self.kept,
+            messages=tuple(self.messages[self.kept :]),
+            versions=sampled.versions,
+            cached_tokens=sampled.cached_tokens,
+        )
+
+
+@dataclass
 class _Record:
-    """What is known of an episode under way."""
+    """What is known of an episode under way.
+
+    Attributes:
+        shown: the messages of the prompt that was answered last.
+        asked: the reply that the environment works on.
+        observation: what the environment shows now; None before the first and while it works.
+    """
 
     steps: list[Step] = field(default_factory=list)
     task_id: str | None = None
@@ -55,6 +98,14 @@ class _Record:
     next_prompt_ids: Sequence[int] = ()
     tools: Sequence[Mapping[str, Any]] = ()
     shown: Sequence[Mapping[str, Any]] = ()
+    asked: _Asked | None = None
+    observation: Any = None
+
+    def answered(self, reward: float, info: Mapping[str, Any]) -> None:
+        """Note a step of the reply that the environment worked on, if there is one."""
+        if self.asked is not None:
+            self.steps.append(self.asked.step(reward, info))
+            self.asked = None
 
     def outcome_reward(self) -> float | None:
         said = self.info.get("outcome_reward")
@@ -62,30 +113,40 @@ class _Record:
 
     def stop_reason(self) -> str | None:
         said = self.info.get("stop_reason")
-        return (
-            str(said)
-            if said
-            else "terminated"
-            if self.terminated
-            else "truncated"
-            if self.truncated
-            else None
-        )
+        if said:
+            return str(said)
+        return "terminated" if self.terminated else "truncated" if self.truncated else None
 
 
-async def play(env: HostedEnv, request: EpisodeRequest, player: Player, salt: str = "") -> Episode:
+async def play(
+    env: HostedEnv,
+    request: EpisodeRequest,
+    player: Player,
+    salt: str = "",
+    policy_version: int | None = None,
+    deadline: float | None = None,
+) -> Episode:
     """Run one episode.
 
     What the environment raises ends the episode with the stop reason "error" and is logged; what the engine
     or the template raises is raised, because no other episode would fare better.
+
+    Args:
+        salt: makes the seeds of its replies differ from those of other episodes.
+        deadline: by the clock of the event loop. What is not over then is truncated with the reason
+            "time_limit"; a reply that the environment has not answered yet becomes a step without reward.
     """
     record = _Record()
     error = None
     try:
-        await _turns(env, request, player, record, salt)
+        if deadline is None:
+            await _turns(env, request, player, record, salt)
+        else:
+            await _turns_until(deadline, env, request, player, record, salt)
     except _Broken as broken:
         error = str(broken)
         _log.warning("an episode of %s ended in an error", env.env_id, exc_info=broken.__cause__)
+    metrics = {k: float(v) for k, v in record.info.get("metrics", {}).items() if isinstance(v, Real)}
     return Episode(
         env_id=env.env_id,
         task_id=record.task_id,
@@ -97,8 +158,9 @@ async def play(env: HostedEnv, request: EpisodeRequest, player: Player, salt: st
         truncated=record.truncated or error is not None,
         stop_reason=record.stop_reason() if error is None else "error",
         answer=record.info.get("answer"),
-        metrics={k: float(v) for k, v in record.info.get("metrics", {}).items() if isinstance(v, Real)},
+        metrics={**metrics, **player.metrics},
         truncation_reward=record.truncation_reward,
+        policy_version=policy_version,
         temperature=player.sampling.temperature,
         error=error,
         outcome_reward=record.outcome_reward(),
@@ -107,65 +169,96 @@ async def play(env: HostedEnv, request: EpisodeRequest, player: Player, salt: st
     )
 
 
+def unplayed(env_id: str, request: EpisodeRequest, policy_version: int | None = None) -> Episode:
+    """The episode of a request whose turn did not come before the time was up."""
+    return Episode(
+        env_id=env_id,
+        task_id=None if request.task is None else str(request.task),
+        seed=request.seed,
+        group=request.group,
+        sample=request.sample,
+        truncated=True,
+        stop_reason=StopReason.TIME_LIMIT.value,
+        policy_version=policy_version,
+    )
+
+
+async def _turns_until(
+    deadline: float, env: HostedEnv, request: EpisodeRequest, player: Player, record: _Record, salt: str
+) -> None:
+    limit = asyncio.timeout_at(deadline)
+    try:
+        async with limit:
+            await _turns(env, request, player, record, salt)
+    except TimeoutError:
+        if not limit.expired():  # of the engine
+            raise
+        await _cut(env, player, record)
+
+
+async def _cut(env: HostedEnv, player: Player, record: _Record) -> None:
+    """End an episode whose time is up, whatever it was about to do."""
+    if record.terminated or record.truncated:
+        return
+    record.truncated = True
+    begun = record.asked is not None or record.observation is not None
+    if record.observation is not None:
+        record.next_prompt_ids = player.prompt_ids(record.observation, record.info)
+    record.answered(0.0, {})
+    reason = StopReason.TIME_LIMIT.value
+    record.info = {"stop_reason": reason}
+    if begun:
+        try:
+            said = await asyncio.wait_for(_guarded(env.truncate(reason)), hosted.GRACE)
+            record.truncation_reward, record.info = said
+        except TimeoutError:
+            _log.warning("an environment %r did not end its episode in time", env.env_id)
+        except _Broken as broken:
+            _log.warning("an environment %r could not be truncated: %s", env.env_id, broken)
+
+
 async def _turns(env: HostedEnv, request: EpisodeRequest, player: Player, record: _Record, salt: str) -> None:
     options = {} if request.task is None else {"task": request.task}
-    observation, record.info = await _guarded(env.reset(request.seed, options))
+    record.observation, record.info = await _guarded(env.reset(request.seed, options))
     task_id = record.info.get("task_id", request.task)
     record.task_id = None if task_id is None else str(task_id)
     record.tools = record.info.get("tools") or ()
     while not (record.terminated or record.truncated):
         start = time.perf_counter()
         try:
-            sampled = await player.answer(observation, record.info, f"{salt}/{len(record.steps)}")
+            sampled = await player.answer(record.observation, record.info, f"{salt}/{len(record.steps)}")
         except PromptTooLong:
+            record.next_prompt_ids = player.prompt_ids(record.observation, record.info)
+            said = await _guarded(env.truncate(StopReason.PROMPT_OVERFLOW.value))
             record.truncated = True
-            record.next_prompt_ids = player.prompt_ids(observation, record.info)
-            record.truncation_reward, record.info = await _guarded(env.truncate("prompt_overflow"))
+            record.truncation_reward, record.info = said
             return
-        seconds = time.perf_counter() - start
-        observation = await _turn(env, record, str(observation), sampled, seconds)
+        await _turn(env, record, sampled, time.perf_counter() - start)
     if record.truncated and not record.terminated:
-        record.next_prompt_ids = player.prompt_ids(observation, record.info)
+        record.next_prompt_ids = player.prompt_ids(record.observation, record.info)
 
 
-async def _turn(
-    env: HostedEnv, record: _Record, prompt: str, sampled: Sampled, generate_seconds: float
-) -> Any:
-    """Hand one reply to the environment, note what it made of it, and return what it shows next."""
-    reply = Reply(sampled.text, sampled.finish_reason, sampled.tokens)
+async def _turn(env: HostedEnv, record: _Record, sampled: Sampled, generate_seconds: float) -> None:
+    """Hand one reply to the environment and note what it made of it."""
     messages = record.info.get("messages") or ()
     kept = _in_common(record.shown, messages)
     record.shown = messages
-    start = time.perf_counter()
+    prompt, began = str(record.observation), time.perf_counter()
+    record.asked = _Asked(prompt, sampled, kept, messages, generate_seconds, began)
+    record.observation = None
+    reply = Reply(sampled.text, sampled.finish_reason, sampled.tokens)
     observation, reward, terminated, truncated, info = await _guarded(env.step(reply))
-    record.info, record.terminated, record.truncated = info, bool(terminated), bool(truncated)
-    step = Step(
-        prompt_ids=sampled.prompt_ids,
-        response_ids=sampled.ids,
-        logprobs=sampled.logprobs,
-        reward=float(reward),
-        prompt=prompt,
-        reply=str(reply),
-        finish_reason=sampled.finish_reason,
-        prompt_tokens=sampled.prompt_tokens,
-        reply_tokens=sampled.tokens,
-        reward_terms=dict(info.get("reward_terms", {})),
-        calls=tuple(info.get("calls", ())),
-        generate_seconds=generate_seconds,
-        tool_seconds=time.perf_counter() - start,
-        kept=kept,
-        messages=tuple(messages[kept:]),
-        versions=sampled.versions,
-        cached_tokens=sampled.cached_tokens,
-    )
-    record.steps.append(step)
-    return observation
+    record.observation, record.info = observation, info
+    record.terminated, record.truncated = bool(terminated), bool(truncated)
+    record.answered(float(reward), info)
 
 
 def _in_common(before: Sequence[Any], after: Sequence[Any]) -> int:
     """How many messages both begin with."""
-    pairs = enumerate(zip(before, after, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(before), len(after)))
+    for place, (a, b) in enumerate(zip(before, after, strict=False)):
+        if a is not b and a != b:
+            return place
+    return min(len(before), len(after))
 
 
 async def _guarded(act: Awaitable[_T]) -> _T:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from agent_r1_env.concatenation import Concatenated
 from agent_r1_env.engines import Engine, Sampling, TextEngine, TextGeneration
 from agent_r1_env.errors import PromptTooLong
 from agent_r1_env.formats import Format
@@ -49,6 +50,10 @@ class Player(Protocol):
     def sampling(self) -> Sampling:
         """How replies are sampled."""
 
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Numbers of the episode so far."""
+
     def prompt_ids(self, observation: Any, info: Mapping[str, Any]) -> Sequence[int]:
         """The ids that ``answer`` would show the policy; empty where no ids are known."""
 
@@ -64,14 +69,20 @@ class Player(Protocol):
         """
 
 
-@dataclass(frozen=True)
+@dataclass
 class TokenPlayer:
-    """A template to read with and an engine to answer with."""
+    """A template to read with and an engine to answer with, for one episode."""
 
     engine: Engine
     template: Template
     sampling: Sampling
     max_prompt_tokens: int | None = None
+    _asked: Sampling | None = field(default=None, init=False, repr=False)
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """How its prompts grew, where they grow by ids."""
+        return self.template.metrics if isinstance(self.template, Concatenated) else {}
 
     def prompt_ids(self, observation: Any, info: Mapping[str, Any]) -> Sequence[int]:
         """The whole prompt by the template."""
@@ -88,14 +99,7 @@ class TokenPlayer:
             raise PromptTooLong(
                 f"{len(prompt_ids)} prompt tokens are more than the {self.max_prompt_tokens} allowed"
             )
-        sampling = replace(
-            self.sampling,
-            seed=derived_seed(self.sampling.seed, salt),
-            stop=_union(self.sampling.stop, self.template.stop),
-            stop_token_ids=_union(self.sampling.stop_token_ids, self.template.stop_token_ids),
-            session=salt.rpartition("/")[0],
-        )
-        found = await self.engine.generate(prompt_ids, sampling)
+        found = await self.engine.generate(prompt_ids, self._sampling(salt))
         return Sampled(
             self.template.reply_text(found.ids),
             found.finish_reason,
@@ -107,6 +111,20 @@ class TokenPlayer:
             found.versions,
             found.cached_tokens,
         )
+
+    def _sampling(self, salt: str) -> Sampling:
+        """How the reply of that salt is sampled; what its episode has in common is put together once."""
+        session = salt.rpartition("/")[0]
+        if self._asked is None or self._asked.session != session:
+            self._asked = replace(
+                self.sampling,
+                stop=_union(self.sampling.stop, self.template.stop),
+                stop_token_ids=_union(self.sampling.stop_token_ids, self.template.stop_token_ids),
+                session=session,
+            )
+        if self.sampling.seed is None:
+            return self._asked
+        return replace(self._asked, seed=derived_seed(self.sampling.seed, salt))
 
 
 @dataclass(frozen=True)
@@ -120,6 +138,11 @@ class ChatPlayer:
     engine: TextEngine
     format: Format
     sampling: Sampling
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """None."""
+        return {}
 
     def prompt_ids(self, observation: Any, info: Mapping[str, Any]) -> Sequence[int]:
         """Nothing: the server does not show them."""

@@ -7,28 +7,28 @@ The environments are known through ``reset`` and ``step`` alone.
 from __future__ import annotations
 
 import asyncio
-import threading
+import math
 import warnings
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any, cast
 
-from agent_r1_env import auto, formats
+from agent_r1_env import auto, formats, looping
 from agent_r1_env.concatenation import Concatenated, Growing
 from agent_r1_env.engines import Engine, Sampling, TextEngine
 from agent_r1_env.episode import Episode
 from agent_r1_env.errors import FormatWarning
 from agent_r1_env.foreign import ForeignCalls
 from agent_r1_env.hosted import HostedEnv, close_all, close_all_async
-from agent_r1_env.play import EpisodeRequest, play
+from agent_r1_env.lanes import Lanes
+from agent_r1_env.play import EpisodeRequest, play, unplayed
 from agent_r1_env.players import ChatPlayer, Player, TokenPlayer
 from agent_r1_env.representation import check
+from agent_r1_env.schedule import Schedule
 from agent_r1_env.template import Template, template_for
 
 __all__ = ["EpisodeRequest", "Rollout"]
 
-_T = TypeVar("_T")
 _EARLY = 32  # replies after which a run that reads no call is not waited for to its end
 
 
@@ -53,6 +53,8 @@ class Rollout:
         max_prompt_tokens: int | None = None,
         on_episode: Callable[[Episode], Any] | None = None,
         representation: str = "steps",
+        time_limit: float | None = None,
+        enough: int | None = None,
     ) -> None:
         """Set up a rollout; nothing is made yet.
 
@@ -70,12 +72,23 @@ class Rollout:
             on_episode: Called with each episode when it ends, in order of completion, on the event loop.
             representation: "tokens" builds each prompt of the ids of the one before, see `representation`;
                 how often that was not possible is in the metrics of the episode.
+            time_limit: Seconds of a whole run. What is not over then is truncated with the reason
+                "time_limit" and handed out all the same, without steps where it had not begun. Environments
+                are given `hosted.GRACE` seconds to end.
+            enough: As soon as that many episodes of a group have ended without an error, its others are
+                cancelled and left out: a batch does not wait for its slowest. It favours short episodes, so
+                what is learnt of the rest is biased.
 
         Raises:
             UnknownName: no such representation.
+            ValueError: a number is out of its range.
         """
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, got {concurrency}")
+        if time_limit is not None and not (math.isfinite(time_limit) and time_limit > 0):
+            raise ValueError(f"time_limit must be a finite number of seconds above 0, got {time_limit!r}")
+        if enough is not None and enough < 1:
+            raise ValueError(f"enough must be at least 1 episode of each group, got {enough}")
         self.env_id = env_id
         if isinstance(engine, TextEngine):
             self.env_kwargs = dict(env_kwargs or {})
@@ -88,38 +101,48 @@ class Rollout:
         self.max_prompt_tokens = max_prompt_tokens
         self.on_episode = on_episode
         self.representation = check(representation)
+        self.time_limit = time_limit
+        self.enough = enough
         self._idle: list[HostedEnv] = []
+        self._lanes = Lanes(f"env-{env_id}")
         self._foreign: ForeignCalls | None = None
         self._warned = False
 
-    def run(self, requests: Sequence[EpisodeRequest], policy_version: int | None = None) -> list[Episode]:
+    def run(self, requests: Iterable[EpisodeRequest], policy_version: int | None = None) -> list[Episode]:
         """``run_async`` for plain code; works too where an event loop runs already, as in a notebook."""
-        return _run(self.run_async(requests, policy_version))
+        return looping.run(self.run_async(requests, policy_version), "rollout")
 
     async def run_async(
-        self, requests: Sequence[EpisodeRequest], policy_version: int | None = None
+        self, requests: Iterable[EpisodeRequest], policy_version: int | None = None
     ) -> list[Episode]:
         """Run an episode for each request and return them in the order of the requests.
 
         When it raises or is cancelled, all its environments are closed and none of its tasks is left.
         """
-        batch = _Batch(enumerate(requests), {}, policy_version, asyncio.Lock())
-        count = min(self.concurrency, len(requests))
-        tasks = [asyncio.create_task(self._work(batch)) for _ in range(count)]
-        try:
-            await asyncio.gather(*tasks)
-        except BaseException:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await close_all_async(self._idle)
-            raise
-        self._warn()
-        return [batch.episodes[place] for place in range(len(requests))]
+        async with aclosing(self._ended(requests, policy_version)) as ended:
+            episodes = {place: episode async for place, episode in ended}
+        return [episodes[place] for place in sorted(episodes)]
+
+    async def stream(
+        self, requests: Iterable[EpisodeRequest], policy_version: int | None = None
+    ) -> AsyncGenerator[Episode, None]:
+        """Run an episode for each request and yield each when it ends.
+
+        Requests are taken as there is room for them, so there may be any number, or no end of them. Whoever
+        takes the episodes slowly holds them up: at most twice ``concurrency`` run or wait to be taken.
+
+        Leaving the iteration, however it happens, cancels what runs and closes all environments. After a
+        ``break`` the event loop does that when it next can; with ``async with contextlib.aclosing(...)`` it
+        is done when the block is left.
+        """
+        async with aclosing(self._ended(requests, policy_version)) as ended:
+            async for _, episode in ended:
+                yield episode
 
     def close(self) -> None:
         """Close the environments that wait for the next run; twice is harmless."""
-        close_all(self._idle)
+        close_all(self._idle, self._lanes)
+        self._lanes.end()
 
     def __enter__(self) -> Rollout:
         return self
@@ -127,41 +150,69 @@ class Rollout:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    async def _work(self, batch: _Batch) -> None:
-        """Run one episode after the other in one environment, until no request is left."""
-        env: HostedEnv | None = None
-        try:
-            for place, request in batch.requests:
-                env = env or await self._environment(batch.making)
-                salt = request.salt or f"{batch.policy_version}/{place}"
-                player = self._player(env)
-                episode = await play(env, request, player, salt)
-                grown = getattr(player, "template", None)
-                metrics = grown.metrics if isinstance(grown, Concatenated) else {}
-                episode = replace(
-                    episode, policy_version=batch.policy_version, metrics={**episode.metrics, **metrics}
-                )
-                if episode.failed:
-                    broken, env = [env], None
-                    await close_all_async(broken)
-                batch.episodes[place] = episode
-                self._watch(episode)
-                if self.on_episode is not None:
-                    self.on_episode(episode)
-        finally:
-            if env is not None:
-                self._idle.append(env)
+    async def _ended(
+        self, requests: Iterable[EpisodeRequest], policy_version: int | None
+    ) -> AsyncGenerator[tuple[int, Episode], None]:
+        """The episodes as they end, each with the number of its request."""
+        limit = None if self.time_limit is None else asyncio.get_running_loop().time() + self.time_limit
+        making = asyncio.Lock()
 
-    async def _environment(self, making: asyncio.Lock) -> HostedEnv:
-        """An idle environment or a new one; one is made at a time, so that they share what they load."""
+        def begin(place: int, request: EpisodeRequest) -> Coroutine[Any, Any, Episode]:
+            return self._play(place, request, policy_version, making, limit)
+
+        schedule = Schedule(requests, begin, self._report, self.concurrency, self.enough)
+        try:
+            async with aclosing(schedule.episodes()) as episodes:
+                async for each in episodes:
+                    yield each
+        except BaseException:
+            await close_all_async(self._idle, self._lanes)
+            self._lanes.end()
+            raise
+        self._warn()
+
+    async def _play(
+        self,
+        place: int,
+        request: EpisodeRequest,
+        version: int | None,
+        making: asyncio.Lock,
+        deadline: float | None,
+    ) -> Episode:
+        """One episode, in an environment that is idle afterwards, or closed if it cannot be used again."""
+        env = await self._environment(making, deadline)
+        if env is None:
+            return unplayed(self.env_id, request, version)
+        sound = False
+        try:
+            salt = request.salt or f"{version}/{place}"
+            episode = await play(env, request, self._player(env), salt, version, deadline)
+            sound = not episode.failed
+        except asyncio.CancelledError:
+            sound = True
+            raise
+        finally:
+            if sound and env.settled:
+                self._idle.append(env)
+            else:
+                await close_all_async([env], self._lanes)
+        return episode
+
+    async def _environment(self, making: asyncio.Lock, deadline: float | None) -> HostedEnv | None:
+        """An idle environment or a new one; None if the time was up before. One is made at a time, so that
+        they share what they load."""
+        if self._idle and not making.locked():
+            return None if _past(deadline) else self._idle.pop()
         async with making:
+            if _past(deadline):
+                return None
             if self._idle:
                 return self._idle.pop()
-            env = HostedEnv(self.env_id, self.env_kwargs)
+            env = HostedEnv(self.env_id, self.env_kwargs, self._lanes)
             try:
                 await env.make()
             except BaseException:
-                await close_all_async([env])
+                await close_all_async([env], self._lanes)
                 raise
             return env
 
@@ -178,12 +229,14 @@ class Rollout:
             template = Concatenated(cast(Growing, template))  # checked there
         return TokenPlayer(self.engine, template, self.sampling, self.max_prompt_tokens)
 
-    def _watch(self, episode: Episode) -> None:
-        """Look out for calls in another form than the environment reads."""
+    def _report(self, episode: Episode) -> None:
+        """Look out for calls in another form than the environment reads, and tell whoever asked for it."""
         if self._foreign is not None and not self._warned:
             self._foreign.add(episode)
             if self._foreign.replies >= _EARLY:
                 self._warn()
+        if self.on_episode is not None:
+            self.on_episode(episode)
 
     def _warn(self) -> None:
         message = self._foreign.message() if self._foreign is not None and not self._warned else None
@@ -192,47 +245,5 @@ class Rollout:
             warnings.warn(message, FormatWarning, stacklevel=2)
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """What the workers of one run share."""
-
-    requests: Iterator[tuple[int, EpisodeRequest]]
-    episodes: dict[int, Episode]
-    policy_version: int | None
-    making: asyncio.Lock
-
-
-def _run(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine to its end, on a loop in another thread where this one has a loop that runs."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
-    return _run_aside(coroutine)
-
-
-def _run_aside(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = Future()
-    answer: Future[_T] = Future()
-
-    async def main() -> _T:
-        started.set_result((asyncio.get_running_loop(), asyncio.current_task()))
-        return await coroutine
-
-    def target() -> None:
-        try:
-            answer.set_result(asyncio.run(main()))
-        except BaseException as error:
-            answer.set_exception(error)
-
-    thread = threading.Thread(target=target, name="rollout")
-    thread.start()
-    try:
-        return answer.result()
-    except KeyboardInterrupt:
-        loop, task = started.result()
-        if task is not None and not answer.done():
-            loop.call_soon_threadsafe(task.cancel)
-        raise
-    finally:
-        thread.join()
+def _past(deadline: float | None) -> bool:
+    return deadline is not None and asyncio.get_running_loop().time() >= deadline

@@ -3,11 +3,11 @@
     python benchmarks/rollouts.py [--episodes N] [--heavy N] [--growth 1 4 16] [--repeats N] [--json FILE]
 
 First table: N episodes (64) of two calls that take 50 ms each, against the same sleeps alone under asyncio,
-and against turns in lock-step, in which the calls of all episodes run one after the other. Second table: N
-episodes (512) with tools of lognormal times, a few of which hang until their time-out. No rollout can be
-faster than its critical path, the longest sum of tool times of one episode; turns in lock-step take the sum of
-the longest of each turn. Both tables show 1, 4 and 16 times the episodes, all of them at once. Making the
-environments is timed on its own: a trainer makes them once.
+and against all calls one after the other. Second table: N episodes (512) with tools of lognormal times, a few
+of which hang until their time-out. No rollout can be faster than its critical path, the longest sum of tool
+times of one episode; turns in lock-step take the sum of the longest of each turn. Both tables show 1, 4 and
+16 times the episodes, all of them at once. Making the environments is timed on its own: a trainer makes them
+once.
 """
 
 from __future__ import annotations
@@ -109,14 +109,15 @@ def measure(times: Table, timeout: float = 30.0, repeats: int = 3) -> dict[str, 
     """Seconds of a rollout of these tool times with as many environments as episodes; the best of some runs.
 
     Returns:
-        ``seconds`` of the rollout, ``ideal`` of the sleeps alone, ``critical`` the longest sum of one episode,
-        ``lockstep`` in which every turn waits for its longest call, ``sequential`` in which calls wait for one
-        another, ``making`` the environments, and ``overhead`` in microseconds a step over the ideal.
+        ``seconds`` of the rollout, ``ideal`` of the sleeps alone, ``critical`` the longest sum of an episode,
+        ``lockstep`` in which every turn waits for its longest call, ``sequential`` in which calls wait for
+        one another, ``making`` the environments, ``overhead`` in microseconds a step over the ideal, and
+        ``work`` in microseconds of the processor a step, which other processes disturb least.
     """
     count, longest = len(times), max(map(len, times))
     capped = [[min(each, timeout) for each in row] for row in times]
     requests = [EpisodeRequest(0, place) for place in range(count)]
-    rolled, ideal, steps = [], [], 0
+    rolled, ideal, work, steps = [], [], [], 0
     with registered(timeout), Rollout(ENV, engine=Scripted(times), concurrency=count) as rollout:
         rollout.engine = Scripted([[]] * count, together=count)
         began = time.perf_counter()
@@ -124,12 +125,14 @@ def measure(times: Table, timeout: float = 30.0, repeats: int = 3) -> dict[str, 
         making = time.perf_counter() - began
         for _ in range(repeats):
             rollout.engine = Scripted(times)
-            began = time.perf_counter()
+            began, worked = time.perf_counter(), time.process_time()
             episodes = rollout.run(requests)
             rolled.append(time.perf_counter() - began)
+            work.append(time.process_time() - worked)
             steps = sum(len(each.steps) for each in episodes)
-            if any(each.stop_reason != "answer" for each in episodes):
-                raise SystemExit(f"an episode ended in {set(each.stop_reason for each in episodes)}")
+            reasons = {str(each.stop_reason) for each in episodes}
+            if reasons != {"answer"}:
+                raise SystemExit(f"an episode ended in {sorted(reasons)}")
             began = time.perf_counter()
             asyncio.run(alone(times, timeout))
             ideal.append(time.perf_counter() - began)
@@ -144,6 +147,7 @@ def measure(times: Table, timeout: float = 30.0, repeats: int = 3) -> dict[str, 
         "sequential": sum(map(sum, capped)),
         "making": making,
         "overhead": (min(rolled) - min(ideal)) / steps * 1e6,
+        "work": min(work) / steps * 1e6,
     }
 
 
@@ -205,8 +209,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the numbers there, too")
     options = parser.parse_args(arguments)
     found: dict[str, Any] = {"waiting": [], "heavy": []}
-    print("| episodes x 2 x 50 ms | seconds | of the ideal rate | over lock-step | us a step | making (s) |")
-    print("|---|---|---|---|---|---|")
+    print("| episodes | seconds | of the ideal rate | over one by one | us a step | CPU us | making |")
+    print("|---|---|---|---|---|---|---|")
     for times in options.growth:
         one = waiting(options.episodes * times, repeats=options.repeats)
         found["waiting"].append(one)
@@ -216,11 +220,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{one['ideal'] / one['seconds']:.3f}",
             f"{one['sequential'] / one['seconds']:.1f}x",
             f"{one['overhead']:.0f}",
+            f"{one['work']:.0f}",
             f"{one['making']:.2f}",
         ]
         print("| " + " | ".join(cells) + " |", flush=True)
-    print("\n| heavy-tailed episodes | seconds | critical path | ratio | lock-step | making (s) |")
-    print("|---|---|---|---|---|---|")
+    print("\n| heavy-tailed episodes | seconds | critical path | ratio | lock-step | CPU us | making (s) |")
+    print("|---|---|---|---|---|---|---|")
     for times in options.growth:
         one = heavy(options.heavy * times)
         found["heavy"].append(one)
@@ -230,15 +235,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{one['critical']:.2f}",
             f"{one['seconds'] / one['critical']:.3f}",
             f"{one['lockstep']:.2f}",
+            f"{one['work']:.0f}",
             f"{one['making']:.2f}",
         ]
         print("| " + " | ".join(cells) + " |", flush=True)
     if options.environments:
         one = found["environments"] = environments(options.environments)
-        print(
-            f"\n{one['count']:,} environments: {one['bytes'] / 1e6:.0f} MB, {one['threads']} threads",
-            flush=True,
-        )
+        held = f"{one['bytes'] / 1e6:.0f} MB, {one['threads']} threads"
+        print(f"\n{one['count']:,} environments: {held}", flush=True)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)

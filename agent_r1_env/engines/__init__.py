@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from agent_r1_env.errors import PromptTooLong
+from agent_r1_env.errors import EngineError, PromptTooLong
 from agent_r1_env.messages import FinishReason
 
 
@@ -170,6 +170,19 @@ class TextEngine(Protocol):
 
     def close(self) -> None:
         """Give back what the engine itself made; twice is harmless."""
+
+
+def only_free(sampling: Sampling, engine: str) -> None:
+    """Make sure that no grammar is asked for, in an engine that samples under none.
+
+    Raises:
+        EngineError: one is.
+    """
+    if sampling.structure:
+        raise EngineError(
+            f"structured calls need an engine that can sample under a grammar, which is vLLM in this process "
+            f"(VLLMEngine), not {engine}; leave `structured` out"
+        )
 
 
 def room(prompt_length: int, max_model_len: int, max_tokens: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from agent_r1_env.engines import Generation, Sampling, Tokenizer
+from agent_r1_env.engines import Generation, Sampling, Tokenizer, only_free
 from agent_r1_env.engines.worker import Worker, WorkerEngine
 from agent_r1_env.messages import FinishReason
 
@@ -71,6 +71,7 @@ class _Backend:
         self._batch: _Batch | None = None
 
     def admit(self, key: str, prompt_ids: Sequence[int], sampling: Sampling) -> None:
+        only_free(sampling, "a transformers model")
         generator = self._generator
         if sampling.seed is not None:
             generator = torch.Generator(self._model.device).manual_seed(sampling.seed)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from agent_r1_env.engines import Generation, Sampling, Tokenizer, room
+from agent_r1_env.engines import Generation, Sampling, Tokenizer, only_free, room
 from agent_r1_env.messages import FinishReason
 
 Said = str | Sequence[int]
@@ -42,8 +42,10 @@ class ScriptedEngine:
 
         Raises:
             PromptTooLong: nothing fits behind the prompt.
+            EngineError: a grammar is asked for.
         """
         limit = room(len(prompt_ids), self.max_model_len, sampling.max_tokens)
+        only_free(sampling, "a script")
         await self._go_on()
         version = self.version
         said: Any = self.policy(str(self.tokenizer.decode(list(prompt_ids), skip_special_tokens=False)))

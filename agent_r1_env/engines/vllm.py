@@ -205,8 +205,9 @@ def _drawn(request: Any) -> int:
 def _params(sampling: Sampling) -> Any:
     """Our wishes as vLLM's."""
     from vllm import SamplingParams  # here, so that this module can be imported without vLLM
-    from vllm.sampling_params import RequestOutputKind
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
+    structure = StructuredOutputsParams(structural_tag=sampling.structure) if sampling.structure else None
     return SamplingParams(
         max_tokens=sampling.max_tokens,
         temperature=sampling.temperature,
@@ -220,6 +221,7 @@ def _params(sampling: Sampling) -> Any:
         skip_special_tokens=False,  # a stop string may hold one, or stand beside one
         spaces_between_special_tokens=False,
         logprobs=0,
+        structured_outputs=structure,
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
 
