@@ -1,20 +1,19 @@
-"""Which worker plays which request, and what becomes of the requests of a worker that dies.
+"""Which worker plays which episode, and what becomes of those that a worker had when it died.
 
-Plain bookkeeping, without processes or time. A request is in one place at a time: not yet handed out, waiting
-to be handed out again, or with one worker. So its episode is taken once, however often it is begun.
+Plain bookkeeping, without processes or time. Who killed a worker cannot be told from outside: everything that
+it had under way is suspect. So an episode that may be tried but once more is tried on a worker that has
+nothing else, and only what kills a worker alone is given up.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 from agent_r1_env.errors import WorkerLost
-from agent_r1_env.play import EpisodeRequest
 
 MAX_ATTEMPTS = 3
-"""Workers that may die over a request before it is given up."""
+"""Workers that may die over an episode before it is given up."""
 
 MAX_IN_A_ROW = 16
 """Workers that may die one after the other before an episode is played to its end."""
@@ -22,115 +21,134 @@ MAX_IN_A_ROW = 16
 
 @dataclass(eq=False)
 class Job:
-    """A request under way.
+    """An episode to play.
 
     Attributes:
-        number: its place among the requests, from 0.
-        deaths: of workers that had it under way.
+        deaths: of workers that had it.
     """
 
     number: int
-    request: EpisodeRequest
     deaths: int = 0
 
 
-class Dispatch:
-    """Hands the requests of one run to workers.
-
-    Who killed a worker cannot be told from outside: everything that it had under way is suspect. So a request
-    that may be tried but once more is tried on a worker that has nothing else, and only what kills a worker
-    alone is given up.
+class Crew:
+    """The workers of a run and what each of them has.
 
     Attributes:
-        played: requests that came back as episodes.
-        redone: requests that were, or are to be, begun again.
+        played: jobs that were finished.
+        redone: times that a job lost its worker and is to be begun again.
         lost: workers that died.
-        given_up: requests that killed a worker too often.
     """
 
     def __init__(
-        self,
-        requests: Iterable[EpisodeRequest],
-        at_once: int,
-        *,
-        max_attempts: int = MAX_ATTEMPTS,
-        max_in_a_row: int = MAX_IN_A_ROW,
+        self, at_once: int, *, max_attempts: int = MAX_ATTEMPTS, max_in_a_row: int = MAX_IN_A_ROW
     ) -> None:
-        """Read ``requests`` as they are handed out; ``at_once`` is the bound for each worker."""
-        self._new = enumerate(requests)
-        self._more = True
-        self._at_once = at_once
-        self._max_attempts, self._max_in_a_row = max_attempts, max_in_a_row
-        self._again: deque[Job] = deque()
-        self._alone: deque[Job] = deque()
-        self._under_way: dict[Hashable, dict[int, Job]] = {}
-        self._emptied: Hashable | None = None  # the worker that gets nothing until it can play one alone
+        """Begin without workers.
+
+        Args:
+            at_once: jobs that a worker may have.
+
+        Raises:
+            ValueError: a number is below 1.
+        """
+        for name, number in {"max_attempts": max_attempts, "max_in_a_row": max_in_a_row}.items():
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
+        self._at_once, self._max_attempts, self._max_in_a_row = at_once, max_attempts, max_in_a_row
+        self._jobs: dict[Hashable, set[Job]] = {}
+        self._emptied: Hashable | None = None  # the worker that gets nothing until it has nothing
         self._in_a_row = 0
-        self.played = self.redone = self.lost = self.given_up = 0
+        self.played = self.redone = self.lost = 0
 
-    @property
-    def done(self) -> bool:
-        """Nothing is under way and nothing is left to hand out; exact once ``next_for`` gave None."""
-        return not (self._more or self._again or self._alone or any(self._under_way.values()))
+    def __contains__(self, worker: Hashable) -> bool:
+        return worker in self._jobs
 
-    def next_for(self, worker: Hashable) -> Job | None:
-        """What a worker is to play next beside what it has; None: nothing now."""
-        mine = self._under_way.setdefault(worker, {})
-        if len(mine) >= self._at_once or any(self._last_try(job) for job in mine.values()):
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def join(self, worker: Hashable) -> None:
+        """A worker is ready."""
+        self._jobs[worker] = set()
+
+    def take(self, job: Job) -> Hashable | None:
+        """The worker that is to play it, which has it from now on; None: it has to wait."""
+        if self._last_try(job):
+            return self._take_alone(job)
+        free = [worker for worker, jobs in self._jobs.items() if self._has_room(worker, jobs)]
+        if not free:
             return None
-        if self._alone and not mine:
-            job: Job | None = self._alone.popleft()
-            self._emptied = None
-        elif self._alone and self._emptied in (None, worker):
-            self._emptied = worker
-            return None
-        else:
-            job = self._again.popleft() if self._again else self._take_new()
-        if job is not None:
-            mine[job.number] = job
-        return job
+        worker = min(free, key=lambda each: len(self._jobs[each]))
+        self._jobs[worker].add(job)
+        return worker
 
-    def finished(self, worker: Hashable, number: int) -> None:
-        """A worker has played a request to its end."""
-        del self._under_way[worker][number]
+    def finished(self, worker: Hashable, job: Job) -> None:
+        """A worker has played it to its end."""
+        self.dropped(worker, job)
         self.played += 1
         self._in_a_row = 0
 
-    def died(self, worker: Hashable, reason: str) -> list[Job]:
-        """A worker is no more; what it had under way is handed out again, but for what is returned.
+    def dropped(self, worker: Hashable, job: Job) -> None:
+        """It is not to be played any more."""
+        self._jobs.get(worker, set()).discard(job)
 
-        Returns:
-            The requests that are given up.
+    def died(self, worker: Hashable, reason: str) -> None:
+        """A worker is no more; the second news of the same death is no news.
+
+        Args:
+            reason: for the error.
 
         Raises:
-            WorkerLost: too many died in a row; ``reason`` says of what the last one did.
+            WorkerLost: too many died in a row.
+        """
+        if worker not in self._jobs:
+            return
+        if self._emptied == worker:
+            self._emptied = None
+        jobs = self._jobs.pop(worker)
+        for job in jobs:
+            job.deaths += 1
+            self.redone += not self.given_up(job)
+        self.missed(reason)
+
+    def missed(self, reason: str) -> None:
+        """A worker died before it was ready.
+
+        Raises:
+            WorkerLost: too many died in a row.
         """
         self.lost += 1
         self._in_a_row += 1
-        jobs = self._under_way.pop(worker, {}).values()
-        if self._emptied == worker:
-            self._emptied = None
-        given_up = []
-        for job in jobs:
-            job.deaths += 1
-            if job.deaths >= self._max_attempts:
-                given_up.append(job)
-                continue
-            self.redone += 1
-            (self._alone if self._last_try(job) else self._again).append(job)
-        self.given_up += len(given_up)
-        if self._in_a_row > self._max_in_a_row:
+        if self._in_a_row >= self._max_in_a_row:
             raise WorkerLost(
-                f"{self._in_a_row} workers died one after the other, and no episode was played meanwhile; "
-                f"the last one: {reason}"
+                f"{self._in_a_row} workers died one after the other, and no episode was played to its end "
+                f"meanwhile; the last one: {reason}"
             )
-        return given_up
+
+    def given_up(self, job: Job) -> bool:
+        """Whether it has killed as many workers as it may."""
+        return job.deaths >= self._max_attempts
+
+    def let_go(self, job: Job) -> None:
+        """A job that waits for a worker is not to be played any more."""
+        if self._last_try(job):
+            self._emptied = None  # whoever else waits to be alone asks again
 
     def _last_try(self, job: Job) -> bool:
         return 0 < job.deaths == self._max_attempts - 1
 
-    def _take_new(self) -> Job | None:
-        for number, request in self._new:
-            return Job(number, request)
-        self._more = False
-        return None
+    def _take_alone(self, job: Job) -> Hashable | None:
+        idle: Iterable[Hashable] = (worker for worker, jobs in self._jobs.items() if not jobs)
+        worker = next(iter(idle), None)
+        if worker is not None:
+            self._emptied = None
+            self._jobs[worker].add(job)
+        elif self._emptied is None and self._jobs:
+            self._emptied = min(self._jobs, key=lambda each: len(self._jobs[each]))
+        return worker
+
+    def _has_room(self, worker: Hashable, jobs: set[Job]) -> bool:
+        return (
+            len(jobs) < self._at_once
+            and worker != self._emptied
+            and not any(self._last_try(job) for job in jobs)
+        )

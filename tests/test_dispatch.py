@@ -1,145 +1,163 @@
-"""Handing requests to workers that may die: each comes back once, and who kills workers is found out."""
+"""Giving episodes to workers that may die: nobody is overloaded, and who kills workers is found out."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
-from agent_r1_env.dispatch import Dispatch, Job
+from agent_r1_env.dispatch import Crew, Job
 from agent_r1_env.errors import WorkerLost
-from agent_r1_env.play import EpisodeRequest
 
 
-def requests(count: int) -> list[EpisodeRequest]:
-    return [EpisodeRequest(number, number) for number in range(count)]
+def crew(*workers: str, at_once: int = 2, **options: int) -> Crew:
+    made = Crew(at_once, **options)
+    for worker in workers:
+        made.join(worker)
+    return made
 
 
-def handed_out(dispatch: Dispatch, worker: str) -> list[int]:
-    found = []
-    while (job := dispatch.next_for(worker)) is not None:
-        found.append(job.number)
-    return found
+def test_a_worker_has_no_more_than_it_may_at_once() -> None:
+    some = crew("a", "b")
+    taken = Counter(some.take(Job(number)) for number in range(9))
+    assert taken == {"a": 2, "b": 2, None: 5}
 
 
-def test_a_worker_gets_no_more_than_it_may_have_at_once() -> None:
-    dispatch = Dispatch(requests(10), 3)
-    assert handed_out(dispatch, "a") == [0, 1, 2]
-    dispatch.finished("a", 1)
-    assert handed_out(dispatch, "a") == [3]
-    assert handed_out(dispatch, "b") == [4, 5, 6]
+def test_the_worker_that_has_least_is_next() -> None:
+    some = crew("a", "b", at_once=4)
+    first = Job(0)
+    assert [some.take(first), some.take(Job(1)), some.take(Job(2))] == ["a", "b", "a"]
+    some.finished("a", first)
+    assert some.take(Job(3)) == "a"
 
 
-def test_requests_are_read_only_when_they_are_handed_out() -> None:
-    read = []
-
-    def endless() -> Iterator[EpisodeRequest]:
-        for request in requests(1000):
-            read.append(request)
-            yield request
-
-    dispatch = Dispatch(endless(), 4)
-    handed_out(dispatch, "a")
-    handed_out(dispatch, "b")
-    assert len(read) == 8
+def test_what_a_dead_worker_had_is_begun_again() -> None:
+    some = crew("a", "b")
+    one, other = Job(0), Job(1)
+    assert (some.take(one), some.take(other)) == ("a", "b")
+    some.died("a", "killed")
+    some.died("a", "killed")
+    assert (one.deaths, other.deaths) == (1, 0)
+    assert (some.lost, some.redone) == (1, 1)
+    assert some.take(one) == "b"
 
 
-def test_what_a_dead_worker_had_goes_to_another_with_its_old_number() -> None:
-    dispatch = Dispatch(requests(4), 2)
-    handed_out(dispatch, "a")
-    assert dispatch.died("a", "killed") == []
-    assert handed_out(dispatch, "b") == [0, 1]
-    assert (dispatch.lost, dispatch.redone) == (1, 2)
+def suspect(some: Crew) -> Job:
+    """A job that has one try left."""
+    job = Job(99)
+    for worker in ("x", "y"):
+        some.join(worker)
+        while some.take(job) != worker:
+            pytest.fail("the new worker should be the freest")
+        some.died(worker, "killed")
+    return job
 
 
-def test_a_request_is_tried_the_last_time_on_a_worker_that_has_nothing_else() -> None:
-    dispatch = Dispatch(requests(5), 2)
-    for worker in "ab":
-        handed_out(dispatch, worker)
-        dispatch.died(worker, "killed")
-    assert handed_out(dispatch, "c") == [0], "alone"
-    assert handed_out(dispatch, "d") == [1], "alone, too"
-    assert handed_out(dispatch, "e") == [2, 3]
-    dispatch.finished("c", 0)
-    assert handed_out(dispatch, "c") == [4]
+def test_the_last_try_is_on_a_worker_that_has_nothing_else() -> None:
+    some = crew()
+    last = suspect(some)
+    some.join("a")
+    assert some.take(last) == "a"
+    assert some.take(Job(1)) is None, "nobody joins it"
+    some.finished("a", last)
+    assert some.take(Job(1)) == "a"
 
 
-def test_a_busy_worker_is_emptied_for_a_request_that_is_to_run_alone() -> None:
-    dispatch = Dispatch(requests(9), 2)
-    handed_out(dispatch, "busy")
-    for worker in "ab":
-        handed_out(dispatch, worker)
-        dispatch.died(worker, "killed")
-    dispatch.finished("busy", 0)
-    assert handed_out(dispatch, "busy") == [], "it still has request 1"
-    dispatch.finished("busy", 1)
-    assert handed_out(dispatch, "busy") == [2]
+def test_a_busy_worker_is_emptied_for_a_last_try() -> None:
+    some = crew()
+    last = suspect(some)
+    some.join("busy")
+    before = [Job(0), Job(1)]
+    assert [some.take(job) for job in before] == ["busy", "busy"]
+    assert some.take(last) is None
+    some.finished("busy", before[0])
+    assert some.take(Job(2)) is None, "it is being emptied"
+    some.finished("busy", before[1])
+    assert some.take(last) == "busy"
 
 
-def test_the_worker_that_was_being_emptied_may_die_itself() -> None:
-    dispatch = Dispatch(requests(9), 2)
-    handed_out(dispatch, "busy")
-    for worker in "ab":
-        handed_out(dispatch, worker)
-        dispatch.died(worker, "killed")
-    dispatch.finished("busy", 0)
-    assert handed_out(dispatch, "busy") == []
-    dispatch.died("busy", "killed")
-    assert handed_out(dispatch, "c") == [2]
+def test_a_last_try_that_is_called_off_frees_the_worker_that_was_emptied() -> None:
+    some = crew()
+    last = suspect(some)
+    some.join("busy")
+    some.take(Job(0))
+    assert some.take(last) is None
+    assert some.take(Job(1)) is None
+    some.let_go(last)
+    assert some.take(Job(1)) == "busy"
+
+
+def test_the_worker_that_is_being_emptied_may_die_itself() -> None:
+    some = crew()
+    last = suspect(some)
+    some.join("busy")
+    some.take(Job(0))
+    assert some.take(last) is None
+    some.died("busy", "killed")
+    some.join("new")
+    assert some.take(last) == "new"
 
 
 def test_workers_that_die_in_a_row_end_the_run_and_the_reason_is_told() -> None:
-    dispatch = Dispatch(requests(99), 1, max_in_a_row=2)
-    for worker in "ab":
-        handed_out(dispatch, worker)
-        dispatch.died(worker, "no memory")
+    some = crew("a", "b", "c", max_in_a_row=3)
+    some.died("a", "no memory")
+    some.missed("no memory")
     with pytest.raises(WorkerLost, match="3 workers died .* no memory"):
-        dispatch.died("c", "no memory")
+        some.died("b", "no memory")
 
 
 def test_an_episode_played_in_between_begins_a_new_row() -> None:
-    dispatch = Dispatch(requests(99), 1, max_in_a_row=2)
-    for worker in "abcdefgh":
-        job = dispatch.next_for(worker)
-        assert job is not None
-        dispatch.died(worker, "killed")
-        if dispatch.lost % 2 == 0:
-            good = dispatch.next_for("good")
-            assert good is not None
-            dispatch.finished("good", good.number)
-    assert dispatch.lost == 8
+    some = crew("good", max_in_a_row=2)
+    for name in "abcdefgh":
+        some.join(name)
+        some.died(name, "killed")
+        job = Job(0)
+        assert some.take(job) == "good"
+        some.finished("good", job)
+    assert some.lost == 8
+
+
+def test_numbers_below_one_are_refused() -> None:
+    with pytest.raises(ValueError, match="max_attempts must be at least 1, got 0"):
+        Crew(1, max_attempts=0)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_request_comes_back_once_whatever_dies(seed: int) -> None:
+def test_every_job_ends_once_and_only_the_guilty_are_given_up(seed: int) -> None:
     chance = random.Random(seed)
     poison = set(chance.sample(range(60), 3))
-    dispatch = Dispatch(requests(60), chance.randint(1, 5), max_in_a_row=1000)
-    workers: dict[int, list[Job]] = {number: [] for number in range(3)}
-    came_back: Counter[int] = Counter()
-    given_up: list[int] = []
-    deaths, new = 0, 3
-    while True:
-        for worker, jobs in workers.items():
-            while (job := dispatch.next_for(worker)) is not None:
-                jobs.append(job)
-        if dispatch.done:
-            break
-        worker = chance.choice([worker for worker, jobs in workers.items() if jobs])
-        job = chance.choice(workers[worker])
-        by_chance = deaths < 6 and chance.random() < 0.05 and len(workers[worker]) > 1
-        if job.number in poison or by_chance:
-            deaths += by_chance
-            given_up += [job.number for job in dispatch.died(worker, "killed")]
-            del workers[worker]
-            workers[new] = []
-            new += 1
+    some = crew("0", "1", "2", at_once=chance.randint(1, 5), max_in_a_row=1000)
+    waiting = [Job(number) for number in range(60)]
+    has: dict[str, list[Job]] = {"0": [], "1": [], "2": []}
+    ended: Counter[int] = Counter()
+    given_up: set[int] = set()
+    accidents, made = 0, 3
+    while waiting or any(has.values()):
+        for job in list(waiting):
+            worker = some.take(job)
+            if worker is not None:
+                waiting.remove(job)
+                has[str(worker)].append(job)
+        worker = chance.choice([worker for worker, jobs in has.items() if jobs])
+        job = chance.choice(has[worker])
+        accident = accidents < 6 and chance.random() < 0.05 and len(has[worker]) > 1
+        if job.number in poison or accident:
+            accidents += accident
+            some.died(worker, "killed")
+            for lost in has.pop(worker):
+                if some.given_up(lost):
+                    given_up.add(lost.number)
+                    ended[lost.number] += 1
+                else:
+                    waiting.append(lost)
+            has[str(made)] = []
+            some.join(str(made))
+            made += 1
         else:
-            workers[worker].remove(job)
-            dispatch.finished(worker, job.number)
-            came_back[job.number] += 1
-    assert set(given_up) == poison, "nobody else is given up"
-    assert sorted([*came_back.elements(), *given_up]) == list(range(60))
-    assert dispatch.played == 57 and dispatch.given_up == 3
+            has[worker].remove(job)
+            some.finished(worker, job)
+            ended[job.number] += 1
+    assert given_up == poison
+    assert ended == Counter(range(60))
+    assert some.played == 57
