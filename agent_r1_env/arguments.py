@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent_r1_env.errors import ArgumentError
+from agent_r1_env.flatschema import flat
 from agent_r1_env.schematree import COMBINING, subschemas
 from agent_r1_env.validation import validator, with_defaults
 from agent_r1_env.wording import dotted, found, violation
@@ -30,6 +31,7 @@ class ArgumentChecker:
         text = json.dumps(self._schema)
         self._validator = validator(text)
         self._has_defaults = '"default"' in text
+        self._flat = flat(self._schema)
 
     def check(self, arguments: Any) -> dict[str, Any]:
         """A copy of ``arguments`` with defaults filled in, nested ones too.
@@ -37,6 +39,8 @@ class ArgumentChecker:
         Raises:
             ArgumentError: they do not fit; the text tells the model what to change.
         """
+        if self._flat is not None and (fitting := self._flat.completed(arguments)) is not None:
+            return fitting
         try:
             self._refuse_misfit(arguments)
             completed: dict[str, Any] = copied(arguments)
