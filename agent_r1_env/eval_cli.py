@@ -14,6 +14,7 @@ import gymnasium as gym
 
 from agent_r1_env import eval_results
 from agent_r1_env.command import add_data, blaming, count, not_negative, own_stdout, settings
+from agent_r1_env.engines.loading import ENGINES, load, servers
 from agent_r1_env.errors import AgentR1Error, EngineError, look_up, nearest
 from agent_r1_env.eval_screen import progress_of, report
 
@@ -62,7 +63,8 @@ def _add_eval(parser: argparse.ArgumentParser) -> None:
     who.add_argument(
         "--model",
         metavar="PATH",
-        help="a model: a folder, or a name on the Hugging Face Hub; with --url, what the server calls it",
+        help="a model: a folder, or a name on the Hugging Face Hub; with --url, what the server calls it; "
+        "with --engine server, addresses of vLLM servers",
     )
     who.add_argument("--url", metavar="URL", help="an OpenAI-compatible server, such as http://host:8000/v1")
     what = parser.add_argument_group("what is asked")
@@ -83,7 +85,13 @@ def _add_eval(parser: argparse.ArgumentParser) -> None:
     add("--set", metavar="KEY=VALUE", action="append", help="any argument of the environment")
     how = parser.add_argument_group("how a model is run")
     add = how.add_argument
-    add("--engine", choices=("vllm", "transformers"), default="vllm", help="of a local model")
+    add(
+        "--engine",
+        choices=ENGINES,
+        help="vllm (the default) or transformers for a local model; server samples by token ids from vLLM "
+        "servers: --model http://a:8000,http://b:8000",
+    )
+    add("--tokenizer", metavar="PATH", help="of --engine server (default: as the server names its model)")
     add("--temperature", type=not_negative, metavar="T", help="default: 0 for one sample, else 1")
     add("--top-p", type=float, default=1.0, metavar="P", help="default: 1")
     add("--max-tokens", type=count, default=256, metavar="N", help="of one reply (default: 256)")
@@ -257,15 +265,20 @@ def _folders(output: str | None, cells: Sequence[tuple[str, str]]) -> list[Path 
 
 
 def _engine(options: argparse.Namespace) -> Engine | TextEngine:
+    if options.url and options.engine == "server":
+        options.usage(f"--url answers in text; for token ids write --engine server --model {options.url}")
     if options.url:
         from agent_r1_env.engines.openai import OpenAIEngine
 
         return OpenAIEngine(
             options.url, options.model, key_variable=options.api_key_env, timeout=options.timeout
         )
-    from agent_r1_env.engines.loading import load
-
-    return load(options.model, options.engine, seed=options.seed)
+    if options.engine != "server" and not servers(options.model):
+        if options.tokenizer:
+            options.usage("--tokenizer goes with --engine server")
+        return load(options.model, options.engine, seed=options.seed)
+    keyed = {"key_variable": options.api_key_env, "timeout": options.timeout}
+    return load(options.model, options.engine, tokenizer=options.tokenizer, **keyed)
 
 
 def _detected(engine: Any) -> Any:
