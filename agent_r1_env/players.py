@@ -16,6 +16,7 @@ from agent_r1_env.engines import Engine, Sampling, TextEngine, TextGeneration
 from agent_r1_env.errors import PromptTooLong
 from agent_r1_env.formats import Format
 from agent_r1_env.messages import FinishReason
+from agent_r1_env.structure import Structured
 from agent_r1_env.template import Template
 
 
@@ -77,6 +78,7 @@ class TokenPlayer:
     template: Template
     sampling: Sampling
     max_prompt_tokens: int | None = None
+    structured: Structured | None = None
     _asked: Sampling | None = field(default=None, init=False, repr=False)
 
     @property
@@ -99,7 +101,10 @@ class TokenPlayer:
             raise PromptTooLong(
                 f"{len(prompt_ids)} prompt tokens are more than the {self.max_prompt_tokens} allowed"
             )
-        found = await self.engine.generate(prompt_ids, self._sampling(salt))
+        sampling = self._sampling(salt)
+        if self.structured is not None:
+            sampling = replace(sampling, structure=self.structured(info.get("tools") or ()))
+        found = await self.engine.generate(prompt_ids, sampling)
         return Sampled(
             self.template.reply_text(found.ids),
             found.finish_reason,

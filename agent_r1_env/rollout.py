@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from agent_r1_env import auto, formats, looping
 from agent_r1_env.concatenation import Concatenated, Growing
-from agent_r1_env.engines import Engine, Sampling, TextEngine
+from agent_r1_env.engines import Engine, Sampling, TextEngine, only_free
 from agent_r1_env.episode import Episode
 from agent_r1_env.errors import FormatWarning
 from agent_r1_env.foreign import ForeignCalls
@@ -55,6 +55,7 @@ class Rollout:
         representation: str = "steps",
         time_limit: float | None = None,
         enough: int | None = None,
+        structured: bool = False,
     ) -> None:
         """Set up a rollout; nothing is made yet.
 
@@ -78,9 +79,11 @@ class Rollout:
             enough: As soon as that many episodes of a group have ended without an error, its others are
                 cancelled and left out: a batch does not wait for its slowest. It favours short episodes, so
                 what is learnt of the rest is biased.
+            structured: Hold the model to valid calls once it begins one, see `structure`.
 
         Raises:
             UnknownName: no such representation.
+            EngineError: ``structured`` with an engine of text.
             ValueError: a number is out of its range.
         """
         if concurrency < 1:
@@ -103,9 +106,13 @@ class Rollout:
         self.representation = check(representation)
         self.time_limit = time_limit
         self.enough = enough
+        self.structured = structured
+        if structured and isinstance(engine, TextEngine):
+            only_free(replace(self.sampling, structure="asked for"), "a server of text")
         self._idle: list[HostedEnv] = []
         self._lanes = Lanes(f"env-{env_id}")
         self._foreign: ForeignCalls | None = None
+        self._structured: structure.Structured | None = None
         self._warned = False
 
     def run(self, requests: Iterable[EpisodeRequest], policy_version: int | None = None) -> list[Episode]:
@@ -227,7 +234,11 @@ class Rollout:
         template = self.template
         if self.representation == "tokens":
             template = Concatenated(cast(Growing, template))  # checked there
-        return TokenPlayer(self.engine, template, self.sampling, self.max_prompt_tokens)
+        structured = None
+        if self.structured:
+            self._structured = self._structured or structure.structured(format or formats.get("hermes"))
+            structured = self._structured
+        return TokenPlayer(self.engine, template, self.sampling, self.max_prompt_tokens, structured)
 
     def _report(self, episode: Episode) -> None:
         """Look out for calls in another form than the environment reads, and tell whoever asked for it."""

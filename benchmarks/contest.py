@@ -128,10 +128,13 @@ class Worker:
         return (self._log.read().strip().splitlines() or ["without a word"])[-1]
 
 
-def contest(contenders: Sequence[Contender], rounds: int, **options: Any) -> dict[str, Found]:
+def contest(
+    contenders: Sequence[Contender], rounds: int, alone: bool = False, **options: Any
+) -> dict[str, Found]:
     """Let the contenders take turns, after one round each that is not counted.
 
     Args:
+        alone: leave those out that run in the environment of the peers.
         options: arguments of each round.
 
     Raises:
@@ -142,6 +145,8 @@ def contest(contenders: Sequence[Contender], rounds: int, **options: Any) -> dic
         workers = [Worker(each) for each in contenders]
         for worker in workers:
             stack.callback(worker.close)
+            if alone and worker.contender.peers:
+                worker.absent = "left out"
         for number in range(rounds + 1):
             start = number % len(workers)  # whoever comes first has no advantage by it
             for worker in workers[start:] + workers[:start]:
