@@ -29,10 +29,10 @@ def columns(rows: Sequence[Row], size: int, token: int) -> dict[str, list[Any]]:
     """
     padding = size - len(rows)
     return {
-        "prompt_ids": [row.prompt_ids for row in rows] + [[token]] * padding,
-        "completion_ids": [row.completion_ids for row in rows] + [[token]] * padding,
-        "logprobs": [row.logprobs for row in rows] + [[0.0]] * padding,
-        "env_mask": [row.loss_mask for row in rows] + [[0]] * padding,
+        "prompt_ids": [list(row.prompt_ids) for row in rows] + [[token]] * padding,
+        "completion_ids": [list(row.completion_ids) for row in rows] + [[token]] * padding,
+        "logprobs": [list(row.logprobs) for row in rows] + [[0.0]] * padding,
+        "env_mask": [list(row.loss_mask) for row in rows] + [[0]] * padding,
     }
 
 

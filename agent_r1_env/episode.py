@@ -13,12 +13,15 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from agent_r1_env.compact import Numbers, Tape, floats, same
 from agent_r1_env.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One reply of the policy and what the environment made of it.
+
+    Ids and log-probs may be lists, arrays, or `Numbers`, as rollouts and files give them.
 
     Attributes:
         prompt_ids: The whole prompt as the policy saw it.
@@ -132,24 +135,28 @@ class Episode:
             KeyError: ``env_id``, ``task_id``, ``seed`` or ``group`` is missing.
         """
         known = {f.name for f in dataclasses.fields(cls)} - {"steps"}
-        steps = tuple(_step(step) for step in data.get("steps", ()))
+        tape = Tape()
+        steps = tuple(_step(step, tape) for step in data.get("steps", ()))
         for name in ("env_id", "task_id", "seed", "group"):
             data[name]
         given = {k: v for k, v in data.items() if k in known} | {"tools": tuple(data.get("tools", ()))}
         return cls(steps=steps, **given)
 
 
-def _step(data: Mapping[str, Any]) -> Step:
+def _step(data: Mapping[str, Any], tape: Tape) -> Step:
     """A step from plain data."""
-    known = {f.name for f in dataclasses.fields(Step)}
-    kept = {"prompt_ids": [], "response_ids": [], **{k: v for k, v in data.items() if k in known}}
-    kept["logprobs"] = [math.nan if x is None else x for x in data.get("logprobs", ())]
+    kept = {f.name: data[f.name] for f in dataclasses.fields(Step) if f.name in data}
+    ids = tape.step(data.get("prompt_ids", ()), data.get("response_ids", ()))
+    kept["prompt_ids"], kept["response_ids"] = ids
+    kept["logprobs"] = floats(math.nan if x is None else x for x in data.get("logprobs", ()))
+    if kept.get("versions"):
+        kept["versions"] = same(kept["versions"])
     return Step(**kept)
 
 
 def _plain(value: Any) -> Any:
     """``value`` with NumPy values as Python's and non-finite numbers as None, which JSON has no words for."""
-    if isinstance(value, np.ndarray | np.generic):
+    if isinstance(value, np.ndarray | np.generic | Numbers):
         value = value.tolist()
     if isinstance(value, float):
         return value if math.isfinite(value) else None

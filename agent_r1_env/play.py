@@ -11,6 +11,7 @@ from numbers import Real
 from typing import Any, TypeVar
 
 from agent_r1_env import hosted
+from agent_r1_env.compact import Tape, floats, same
 from agent_r1_env.episode import Episode, Step
 from agent_r1_env.errors import PromptTooLong
 from agent_r1_env.hosted import HostedEnv
@@ -32,6 +33,7 @@ class EpisodeRequest:
         group: Label of the episodes that are compared with each other.
         sample: Which of several tries at one task it is, from 0.
         salt: Makes its replies differ from those of all other episodes; None: its place in the run does.
+        sampling: Fields of `engines.Sampling` in place of those of the run, such as the temperature.
     """
 
     task: int | str | None
@@ -39,6 +41,7 @@ class EpisodeRequest:
     group: int = 0
     sample: int = 0
     salt: str | None = None
+    sampling: Mapping[str, Any] | None = None
 
 
 class _Broken(Exception):
@@ -56,12 +59,13 @@ class _Asked:
     generate_seconds: float
     began: float
 
-    def step(self, reward: float, info: Mapping[str, Any]) -> Step:
+    def step(self, reward: float, info: Mapping[str, Any], tape: Tape) -> Step:
         sampled = self.sampled
+        prompt_ids, response_ids = tape.step(sampled.prompt_ids, sampled.ids)
         return Step(
-            prompt_ids=sampled.prompt_ids,
-            response_ids=sampled.ids,
-            logprobs=sampled.logprobs,
+            prompt_ids=prompt_ids,
+            response_ids=response_ids,
+            logprobs=floats(sampled.logprobs),
             reward=reward,
             prompt=self.prompt,
             reply=sampled.text,
@@ -74,7 +78,7 @@ class _Asked:
             tool_seconds=time.perf_counter() - self.began,
             kept=self.kept,
             messages=tuple(self.messages[self.kept :]),
-            versions=sampled.versions,
+            versions=same(sampled.versions) if sampled.versions else (),
             cached_tokens=sampled.cached_tokens,
         )
 
@@ -87,6 +91,7 @@ class _Record:
         shown: the messages of the prompt that was answered last.
         asked: the reply that the environment works on.
         observation: what the environment shows now; None before the first and while it works.
+        tape: holds the ids of the steps.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -100,11 +105,12 @@ class _Record:
     shown: Sequence[Mapping[str, Any]] = ()
     asked: _Asked | None = None
     observation: Any = None
+    tape: Tape = field(default_factory=Tape)
 
     def answered(self, reward: float, info: Mapping[str, Any]) -> None:
         """Note a step of the reply that the environment worked on, if there is one."""
         if self.asked is not None:
-            self.steps.append(self.asked.step(reward, info))
+            self.steps.append(self.asked.step(reward, info, self.tape))
             self.asked = None
 
     def outcome_reward(self) -> float | None:
@@ -165,7 +171,7 @@ async def play(
         error=error,
         outcome_reward=record.outcome_reward(),
         tools=tuple(record.tools),
-        next_prompt_ids=record.next_prompt_ids,
+        next_prompt_ids=record.tape.prompt(record.next_prompt_ids) if record.next_prompt_ids else (),
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mappi
 from contextlib import aclosing
 from typing import Any, cast
 
-from agent_r1_env import auto, formats, looping
+from agent_r1_env import auto, formats, looping, structure
 from agent_r1_env.concatenation import Concatenated, Growing
 from agent_r1_env.engines import Engine, Sampling, TextEngine, only_free
 from agent_r1_env.episode import Episode
@@ -108,7 +108,7 @@ class Rollout:
         self.enough = enough
         self.structured = structured
         if structured and isinstance(engine, TextEngine):
-            only_free(replace(self.sampling, structure="asked for"), "a server of text")
+            only_free(Sampling(structure="asked for"), "a server of text")
         self._idle: list[HostedEnv] = []
         self._lanes = Lanes(f"env-{env_id}")
         self._foreign: ForeignCalls | None = None
@@ -193,7 +193,7 @@ class Rollout:
         sound = False
         try:
             salt = request.salt or f"{version}/{place}"
-            episode = await play(env, request, self._player(env), salt, version, deadline)
+            episode = await play(env, request, self._player(env, request), salt, version, deadline)
             sound = not episode.failed
         except asyncio.CancelledError:
             sound = True
@@ -223,12 +223,13 @@ class Rollout:
                 raise
             return env
 
-    def _player(self, env: HostedEnv) -> Player:
+    def _player(self, env: HostedEnv, request: EpisodeRequest) -> Player:
+        sampling = replace(self.sampling, **request.sampling) if request.sampling else self.sampling
         format = getattr(env.env.unwrapped, "format", None)
         if self._foreign is None and isinstance(format, formats.Format):
             self._foreign = ForeignCalls(format)
         if isinstance(self.engine, TextEngine):
-            return ChatPlayer(self.engine, format or formats.get("hermes"), self.sampling)
+            return ChatPlayer(self.engine, format or formats.get("hermes"), sampling)
         if self.template is None:
             self.template = template_for(self.engine.tokenizer, format or formats.get("hermes"))
         template = self.template
@@ -238,7 +239,7 @@ class Rollout:
         if self.structured:
             self._structured = self._structured or structure.structured(format or formats.get("hermes"))
             structured = self._structured
-        return TokenPlayer(self.engine, template, self.sampling, self.max_prompt_tokens, structured)
+        return TokenPlayer(self.engine, template, sampling, self.max_prompt_tokens, structured)
 
     def _report(self, episode: Episode) -> None:
         """Look out for calls in another form than the environment reads, and tell whoever asked for it."""

@@ -11,18 +11,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
+from agent_r1_env import compact
+from agent_r1_env.compact import Floats, Ints, Numbers
 from agent_r1_env.episode import Episode
-
-_T = TypeVar("_T", int, float)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One masked training sequence; all four completion lists have the same length.
+
+    Those that ``rows`` makes are held as `Numbers`, which act as lists and share the ids of their episode.
 
     Attributes:
         loss_mask: 1 = a token that is trained on, 0 = a token that the environment wrote.
@@ -40,40 +43,41 @@ class Row:
             that are not trained.
     """
 
-    prompt_ids: list[int]
-    completion_ids: list[int]
-    loss_mask: list[int]
-    logprobs: list[float]
-    advantages: list[float]
+    prompt_ids: Ints
+    completion_ids: Ints
+    loss_mask: Ints
+    logprobs: Floats
+    advantages: Floats
     episode: int
     spans: tuple[tuple[int, int, int], ...] = ()
     cut: int = 0
     env_credit: bool = False
 
     @property
-    def advantage_mask(self) -> list[int]:
+    def advantage_mask(self) -> Ints:
         """1 = a token that was given an advantage: the sampled ones, and all of them in the ablation."""
         if self.env_credit:
-            return [1] * len(self.loss_mask)
+            return Numbers.of(np.ones(len(self.loss_mask), np.int8))
         if not self.spans:
             return self.loss_mask
-        mask = [0] * len(self.loss_mask)
+        mask = np.zeros(len(self.loss_mask), np.int8)
         for _, start, stop in self.spans:
-            mask[start:stop] = [1] * (stop - start)
-        return mask
+            mask[start:stop] = 1
+        return Numbers.of(mask)
 
     def __post_init__(self) -> None:
         lengths = {name: len(getattr(self, name)) for name in _PER_TOKEN}
         if len(set(lengths.values())) != 1:
             raise ValueError(f"row of episode {self.episode}: lengths differ: {lengths}")
-        if not set(self.loss_mask) <= {0, 1}:
+        mask = np.asarray(self.loss_mask)
+        if not ((mask == 0) | (mask == 1)).all():
             raise ValueError(f"row of episode {self.episode}: the loss mask holds other values than 0 and 1")
-        if not any(self.loss_mask):
+        if not mask.any():
             if not self.cut:
                 raise ValueError(f"row of episode {self.episode}: no token is trained")
-        elif not self.loss_mask[-1]:
+        elif not mask[-1]:
             raise ValueError(f"row of episode {self.episode}: it ends in environment tokens")
-        if not all(map(math.isfinite, self.advantages)):
+        if not np.isfinite(np.asarray(self.advantages, dtype=np.float64)).all():
             raise ValueError(f"row of episode {self.episode}: an advantage is not finite")
 
 
@@ -82,30 +86,52 @@ _PER_TOKEN = ("completion_ids", "loss_mask", "logprobs", "advantages")
 
 @dataclass(slots=True)
 class _Draft:
-    """A row that still grows; ``held`` is every id in it so far, prompt included."""
+    """A row that still grows.
 
-    prompt_ids: list[int]
-    held: list[int]
-    loss_mask: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    advantages: list[float] = field(default_factory=list)
+    Attributes:
+        held: every id in it so far, prompt included.
+        spans: as of a `Row`.
+        advantages: of each reply.
+    """
+
+    prompt: Numbers[int]
+    held: Numbers[int]
     spans: list[tuple[int, int, int]] = field(default_factory=list)
+    logprobs: list[npt.NDArray[np.floating]] = field(default_factory=list)
+    advantages: list[float] = field(default_factory=list)
 
-    def reply(self, number: int, ids: Sequence[int], logprobs: Iterable[float], advantage: float) -> None:
-        start = len(self.loss_mask)
-        self.extend(ids, 1, logprobs, advantage)
-        self.spans.append((number, start, len(self.loss_mask)))
+    def reply(self, number: int, ids: Numbers[int], logprobs: Sequence[float], advantage: float) -> None:
+        start = len(self.held) - len(self.prompt)
+        self.held = self.held.joined(ids)
+        self.spans.append((number, start, start + len(ids)))
+        self.logprobs.append(compact.floats(logprobs).array)
+        self.advantages.append(advantage)
 
-    def extend(self, ids: Sequence[int], mask: int, logprobs: Iterable[float], advantage: float) -> None:
-        self.held.extend(ids)
-        self.loss_mask.extend([mask] * len(ids))
-        self.logprobs.extend(logprobs)
-        self.advantages.extend([advantage] * len(ids))
-
-    def row(self, episode: int, env_credit: bool) -> Row:
-        completion = self.held[len(self.prompt_ids) :]
-        lists = self.loss_mask, self.logprobs, self.advantages
-        return Row(self.prompt_ids, completion, *lists, episode, tuple(self.spans), env_credit=env_credit)
+    def row(self, episode: int, loss_mask: bool, advantage_mask: bool) -> Row:
+        size = len(self.held) - len(self.prompt)
+        mask = np.zeros(size, np.int8) if loss_mask else np.ones(size, np.int8)
+        kind = np.result_type(np.float32, *self.logprobs)
+        logprobs = np.full(size, 0.0 if loss_mask else math.nan, kind)
+        advantages = np.zeros(size)
+        for (_, start, stop), own, advantage in zip(self.spans, self.logprobs, self.advantages, strict=True):
+            mask[start:stop] = 1
+            logprobs[start:stop] = own
+            advantages[start:stop] = advantage
+        if not advantage_mask:
+            for ((_, _, stop), (_, start, _)), advantage in zip(
+                pairwise(self.spans), self.advantages, strict=False
+            ):
+                advantages[stop:start] = advantage
+        return Row(
+            self.prompt,
+            self.held[len(self.prompt) :],
+            Numbers.of(mask),
+            Numbers.of(logprobs),
+            Numbers.of(compact.narrow(advantages)),
+            episode,
+            tuple(self.spans),
+            env_credit=not advantage_mask,
+        )
 
 
 def rows(
@@ -141,26 +167,16 @@ def rows(
         raise ValueError(f"episode {index} has {steps} steps but {given} advantages were given")
     advantage_mask = loss_mask if advantage_mask is None else advantage_mask
     drafts: list[_Draft] = []
-    credit = 0.0
     for number, (step, stamp) in enumerate(zip(episode.steps, advantage_per_step, strict=True)):
         if not len(step.response_ids):
             continue
-        prompt, advantage = _listed(step.prompt_ids), float(stamp)
-        if merge and drafts and prompt[: len(drafts[-1].held)] == drafts[-1].held:
-            observation = prompt[len(drafts[-1].held) :]
-            unknown = 0.0 if loss_mask else math.nan
-            pushed = 0.0 if advantage_mask else credit
-            drafts[-1].extend(observation, int(not loss_mask), [unknown] * len(observation), pushed)
+        prompt = compact.ints(step.prompt_ids)
+        if merge and drafts and prompt.begins_with(drafts[-1].held):
+            drafts[-1].held = prompt
         else:
-            drafts.append(_Draft(prompt, prompt.copy()))
-        drafts[-1].reply(number, _listed(step.response_ids), _listed(step.logprobs), advantage)
-        credit = advantage
-    return [draft.row(index, not advantage_mask) for draft in drafts]
-
-
-def _listed(values: Sequence[_T]) -> list[_T]:
-    """A list of Python numbers, which compare faster than NumPy's."""
-    return values.tolist() if isinstance(values, np.ndarray) else list(values)
+            drafts.append(_Draft(prompt, prompt))
+        drafts[-1].reply(number, compact.ints(step.response_ids), step.logprobs, float(stamp))
+    return [draft.row(index, loss_mask, advantage_mask) for draft in drafts]
 
 
 def sampled_ids(episode: Episode) -> list[int]:
