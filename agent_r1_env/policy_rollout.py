@@ -13,7 +13,7 @@ from agent_r1_env.env import ToolEnv
 from agent_r1_env.errors import AgentR1Error
 from agent_r1_env.hosted import HostedEnv
 from agent_r1_env.players import Player, Sampled, derived_seed
-from agent_r1_env.rollout import Rollout
+from agent_r1_env.rollout import EpisodeRequest, Rollout
 from agent_r1_env.scripted_play import Policy
 
 
@@ -69,7 +69,7 @@ class PolicyRollout(Rollout):
         self.policy = policy
         self._act: Policy | None = None
 
-    def _player(self, env: HostedEnv) -> Player:
+    def _player(self, env: HostedEnv, request: EpisodeRequest) -> Player:
         from agent_r1_env.evaluate import find_policy
 
         bare = env.env.unwrapped

@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, cast
 
 from agent_r1_env import auto, formats, looping, structure
