@@ -295,34 +295,50 @@ def left_behind(before: Iterable[threading.Thread]) -> list[str]:
 
 @dataclass
 class Account:
-    """Every episode that was asked for and every one that ended, by environment and number."""
+    """Every episode that was asked for and every one that ended.
 
-    asked: Counter[tuple[str, int]] = field(default_factory=Counter)
-    ended: Counter[tuple[str, int]] = field(default_factory=Counter)
+    It takes two bytes an episode, so that it is not the account whose memory grows.
+
+    Attributes:
+        asked: what was asked for, by the number of the episode: the place of its environment.
+        ended: how many episodes of each number ended, at most 255.
+    """
+
+    asked: bytearray = field(default_factory=bytearray)
+    ended: bytearray = field(default_factory=bytearray)
     reasons: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     finishes: Counter[str] = field(default_factory=Counter)
     steps: int = 0
     cancelled: int = 0
 
+    def ask(self, environment: int) -> int:
+        """The number of one more episode."""
+        self.asked.append(environment)
+        self.ended.append(0)
+        return len(self.asked) - 1
+
     def note(self, episode: Episode) -> None:
-        self.ended[episode.env_id, episode.group] += 1
+        """An episode ended; its group is its number."""
+        self.ended[episode.group] += 1
         self.reasons[str(episode.stop_reason)] += 1
         self.steps += len(episode.steps)
         self.finishes.update(step.finish_reason for step in episode.steps)
         calls = (call for step in episode.steps for call in step.calls)
         self.failures.update(str(call.get("error") or "none") for call in calls)
 
-    def problems(self, written: Iterable[tuple[str, int]]) -> list[str]:
-        """What does not add up, given the episodes of the file."""
-        in_file = Counter(written)
+    def problems(self, written: Iterable[int]) -> list[str]:
+        """What does not add up, given the numbers of the episodes in the file."""
+        in_file = bytearray(len(self.asked))
+        for number in written:
+            in_file[number] += 1
         found = []
         for name, counted in (("ended", self.ended), ("in the file", in_file)):
-            lost, twice = self.asked - counted, counted - self.asked
+            lost, twice = counted.count(0), sum(count - 1 for count in counted if count > 1)
             if lost or twice:
-                found.append(f"{name}: {lost.total()} episodes lost, {twice.total()} too many")
-        if (reasons := self.reasons.total()) != self.asked.total():
-            found.append(f"{reasons} stop reasons of {self.asked.total()} episodes")
+                found.append(f"{name}: {lost} episodes lost, {twice} too many")
+        if (reasons := self.reasons.total()) != len(self.asked):
+            found.append(f"{reasons} stop reasons of {len(self.asked)} episodes")
         return found
 
 
@@ -340,7 +356,6 @@ class Soak:
         self.rng = random.Random(seed)
         self.rollouts = {part.name: self._rollout(part, at_once) for part in parts}
         self.samples: list[Sample] = []
-        self.numbers = itertools.count()
         self.warm_up = 0
 
     def _rollout(self, part: Part, at_once: int) -> Rollout:
@@ -367,23 +382,20 @@ class Soak:
 
     def batch(self, count: int, cancelled_after: float | None = None) -> None:
         """Run some episodes of all environments at once; those of a run that is cancelled are run again."""
-        names = self.rng.choices(
-            [part.name for part in self.parts], [part.share for part in self.parts], k=count
-        )
+        shares = [part.share for part in self.parts]
         asked: dict[str, list[EpisodeRequest]] = {part.name: [] for part in self.parts}
-        for name in names:
-            number = next(self.numbers)
+        for place in self.rng.choices(range(len(self.parts)), shares, k=count):
+            number = self.account.ask(place)
             task, seed = self.rng.randrange(TASKS), self.rng.randrange(1 << 16)
-            asked[name].append(EpisodeRequest(task=task, seed=seed, group=number))
-            self.account.asked[self.rollouts[name].env_id, number] += 1
+            asked[self.parts[place].name].append(EpisodeRequest(task=task, seed=seed, group=number))
         if cancelled_after is not None:
             self.account.cancelled += 1
             asyncio.run(self._cancelled(asked, cancelled_after))
-            asked = {name: [each for each in of if self._open(name, each)] for name, of in asked.items()}
+            asked = {
+                name: [each for each in of if not self.account.ended[each.group]]
+                for name, of in asked.items()
+            }
         asyncio.run(self._run(asked))
-
-    def _open(self, name: str, request: EpisodeRequest) -> bool:
-        return not self.account.ended[self.rollouts[name].env_id, request.group]
 
     async def _run(self, asked: Mapping[str, Sequence[EpisodeRequest]]) -> None:
         found = await asyncio.gather(*(self.rollouts[name].run_async(of) for name, of in asked.items()))
@@ -403,7 +415,7 @@ class Soak:
 
     def problems(self, before: Sample, after: Sample) -> list[str]:
         """What is lost, and what is not as it was before."""
-        found = self.account.problems((each.env_id, each.group) for each in read_episodes(self.file.path))
+        found = self.account.problems(each.group for each in read_episodes(self.file.path))
         found += [f"a thread is left: {name}" for name in left_behind(self.threads)]
         if (low := self.growth()[1]) > LIMIT:
             found.append(f"memory grew by {low:.0f} KiB per 1,000 episodes or more; {LIMIT:g} are allowed")
@@ -437,10 +449,10 @@ def soak(folder: Path, options: argparse.Namespace) -> tuple[Soak, Sample, Sampl
     run.warm_up = options.warm_up
     try:
         print(f"| {' | '.join(each.name for each in dataclasses.fields(Sample))} |\n|{' ---: |' * 7}")
-        while (done := run.account.asked.total()) < options.episodes:
+        while (done := len(run.account.asked)) < options.episodes:
             cancel = options.cancel_every and len(run.samples) % options.cancel_every == 1
             run.batch(min(options.every, options.episodes - done), 0.5 if cancel else None)
-            run.samples.append(sample(run.account.asked.total(), began))
+            run.samples.append(sample(len(run.account.asked), began))
             told = dataclasses.astuple(run.samples[-1])
             print("| " + " | ".join(f"{value:.0f}" for value in told) + " |", flush=True)
             if options.trace and traced is None and told[0] >= options.warm_up:
@@ -451,7 +463,7 @@ def soak(folder: Path, options: argparse.Namespace) -> tuple[Soak, Sample, Sampl
     if traced is not None:
         for line in tracemalloc.take_snapshot().compare_to(traced, "lineno")[:12]:
             print(line)
-    return run, before, sample(run.account.asked.total(), began)
+    return run, before, sample(len(run.account.asked), began)
 
 
 def report(run: Soak, before: Sample, after: Sample) -> None:
