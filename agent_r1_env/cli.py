@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 
 import agent_r1_env
-from agent_r1_env import audit_cli, eval_cli, export_cli
+from agent_r1_env import audit_cli, eval_cli, export_cli, rollout_cli
 from agent_r1_env.command import add_data, blaming, count, own_stdout, settings
 from agent_r1_env.errors import AgentR1Error
 
@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     eval_cli.add_parsers(commands, own)
     _add_score(commands.add_parser("score", help="score a file of predictions as the official scripts do"))
     _add_check(commands.add_parser("check", parents=[own], help="try the contract on an environment"))
+    rollout_cli.add_parser(commands, own)
     _add_train(commands.add_parser("train", parents=[own], help="train a model with a recipe"))
     _add_list(commands.add_parser("list", parents=[own], help="show what is there"))
     _add_serve_search(commands.add_parser("serve-search", help="serve BM25 search over a file of paragraphs"))

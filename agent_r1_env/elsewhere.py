@@ -46,7 +46,7 @@ class EnvOrigin:
             AgentR1Error: it is of the running program alone, and another process could not make it.
             gymnasium.error.Error: there is no such id.
         """
-        _import(imports)
+        import_all(imports)
         if ":" in env_id:  # gym.make imports what stands before the colon
             return cls(env_id, imports=tuple(imports))
         spec = gym.spec(env_id)
@@ -70,7 +70,7 @@ class EnvOrigin:
         Raises:
             AgentR1Error: a module or folder is not here, or does not register the id.
         """
-        _import(self.imports)
+        import_all(self.imports)
         if self.folder is not None:
             agent_r1_env.register(self.folder, self.namespace)
         if self.entry_point is not None and self.env_id not in gym.registry:
@@ -131,7 +131,12 @@ class PolicySpec:
         return made
 
 
-def _import(modules: Sequence[str]) -> None:
+def import_all(modules: Sequence[str]) -> None:
+    """Import modules for what they register.
+
+    Raises:
+        AgentR1Error: one cannot be imported.
+    """
     for name in modules:
         try:
             importlib.import_module(name)
