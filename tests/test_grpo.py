@@ -188,8 +188,8 @@ def test_drift_counts_an_id_that_changed_on_the_way_to_the_loss(tmp_path: Path, 
 
 
 def _with_wrong_id(rows: list[Any]) -> list[Any]:
-    rows[2].completion_ids[0] += 1
-    return rows
+    first, *others = rows[2].completion_ids
+    return [*rows[:2], dataclasses.replace(rows[2], completion_ids=[first + 1, *others]), *rows[3:]]
 
 
 def test_advantages_stand_on_sampled_tokens_only(tmp_path: Path, model: str) -> None:
