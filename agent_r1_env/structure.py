@@ -27,6 +27,7 @@ _PROBE: dict[str, Any] = {"probe": 7}
 _WRITTEN = json.dumps(_PROBE)
 _FREE_BEGINNINGS = frozenset({"harmony"})  # its commentary may also be for the user
 _MANY = {"$defs", "definitions", "properties", "patternProperties"}
+_DATA = {"enum", "const", "default", "examples"}
 _BEYOND = frozenset(
     {
         *("allOf", "contains", "dependentRequired", "dependentSchemas", "else", "if", "maxContains"),
@@ -133,6 +134,7 @@ def _tag(format: Format, form: _Form, tools: Sequence[Mapping[str, Any]]) -> dic
         begin = halves[0].removeprefix(form.begins) if form.section else halves[0]
         schema = function.get("parameters") or {"type": "object", "properties": {}}
         _check(function["name"], schema)
+        schema = _by_pattern(schema)
         end = "" if form.section else form.end
         calls.append(_between(begin, {"type": "json_schema", "json_schema": schema}, end))
     if form.section:
@@ -183,8 +185,25 @@ def _beyond(schema: Any) -> Iterator[str]:
         if key in _MANY:
             for part in value.values():
                 yield from _beyond(part)
-        elif key not in ("enum", "const", "default", "examples"):
+        elif key not in _DATA:
             yield from _beyond(value)
+
+
+def _by_pattern(schema: Any) -> Any:
+    """The schema with bounds of the length of texts as patterns.
+
+    For a bound alone xgrammar lets raw control characters through, which no JSON may hold. Either way such a
+    text can hold nothing that JSON escapes, so no quotes and line breaks: valid, but not all that is valid.
+    """
+    if isinstance(schema, list):
+        return [_by_pattern(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    changed = {key: part if key in _DATA else _by_pattern(part) for key, part in schema.items()}
+    if schema.get("type") == "string" and {"minLength", "maxLength"} & set(schema):
+        least, most = changed.pop("minLength", 0), changed.pop("maxLength", "")
+        changed["pattern"] = rf"^[\s\S]{{{least},{most}}}$"
+    return changed
 
 
 def _called(format: Format) -> str:
