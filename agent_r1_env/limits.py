@@ -16,7 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 Clock = Callable[[], float]
 MAX_RUNNING = 1024
@@ -80,6 +80,13 @@ class Caching:
             )
 
 
+class Ending(Protocol):
+    """What says when a call has really ended, such as a future."""
+
+    def add_done_callback(self, then: Callable[[Any], Any], /) -> None:
+        """Call ``then`` with it once it is done."""
+
+
 class Slots:
     """A number of places, given in the order asked for.
 
@@ -128,7 +135,7 @@ class Slots:
         if turn is not None:
             turn.set_result(True)
 
-    def hang(self, over: Future[Any]) -> None:
+    def hang(self, over: Ending) -> None:
         """Count a place as hanging until ``over`` is done. Whoever does that also gives it back."""
         with self._lock:
             self.hanging += 1
@@ -139,7 +146,7 @@ class Slots:
                 turn.set_result(False)
         over.add_done_callback(self._over)
 
-    def _over(self, _: Future[Any]) -> None:
+    def _over(self, _: object) -> None:
         with self._lock:
             self.hanging -= 1
 

@@ -16,6 +16,7 @@ from agent_r1_env.limits import Caching, Gate, Rate, Retries, gate
 from agent_r1_env.messages import ToolResult
 from agent_r1_env.parameters import check_parameters
 from agent_r1_env.signature import compare, converters_of, describe, description_of, hidden_of
+from agent_r1_env.workers import is_coroutine_function
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 Reward = float | Mapping[str, float] | Callable[[ToolResult], float]
@@ -170,6 +171,11 @@ class Tool:
         ):
             return None
         return gate(self.owner, concurrency=self.concurrency, rate=self.rate_limit, caching=self.cache)
+
+    @functools.cached_property
+    def awaited(self) -> bool:
+        """Whether ``run`` is a coroutine function."""
+        return is_coroutine_function(self.run)
 
     @functools.cached_property
     def _checker(self) -> ArgumentChecker:

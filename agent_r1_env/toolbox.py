@@ -27,6 +27,7 @@ from agent_r1_env.errors import ArgumentError, nearest
 from agent_r1_env.messages import CallError, FailureKind, ToolCall, ToolResult
 from agent_r1_env.output import as_text
 from agent_r1_env.running import Call, Governed, Running, begin, refused, told
+from agent_r1_env.threads import Outcome
 from agent_r1_env.tool import Tool
 
 logger = logging.getLogger(__name__)
@@ -156,7 +157,8 @@ class Toolbox:
             return self._noted([settled.get(index) or _wait(each) for index, each in enumerate(started)])
         finally:
             _leave(started)
-            concurrent.futures.wait(_ending(started), _CLEANING)
+            if ending := _ending(started):
+                concurrent.futures.wait(ending, _CLEANING)
 
     async def run_async(
         self, calls: Sequence[ToolCall | CallError], left: int | None = None
@@ -171,6 +173,8 @@ class Toolbox:
                 if in_turn and turn is not None:
                     await turn
                 started.append(self._start(call, index, left))
+                if len(calls) == 1:
+                    return self._noted([await _wait_async(started[0])])
                 waiting.append(asyncio.ensure_future(_wait_async(started[-1])))
                 turn = waiting[-1] if in_turn else turn
             return self._noted(await asyncio.gather(*waiting))
@@ -355,7 +359,7 @@ class _Closing:
 
     def __init__(self, tool: Tool, close: Callable[[], Any]) -> None:
         self._tool = tool
-        self._future: Future[workers.Outcome] = workers.start(close, {}, as_text)
+        self._future: Future[Outcome] = workers.start(close, {}, as_text)
         self._end = time.monotonic() + tool.timeout
 
     def ended(self, wait: bool) -> bool:

@@ -1,15 +1,12 @@
 """Where a tool's code runs: threads for functions, an event loop of its own for coroutine functions.
 
-All threads here are daemons: none keeps the interpreter alive. A function that never returns keeps
-its thread and nothing else, for every call that finds no idle thread gets a new one. No call waits
-for another, no signal is used, and the main thread plays no part.
+All threads here are daemons. No call waits for another, no signal is used, and the main thread plays no part.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import functools
 import inspect
 import os
@@ -18,32 +15,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
-_T = TypeVar("_T")
+from agent_r1_env.threads import Finish, Handed, Outcome, hand
 
-MAX_IDLE = 64
-"""Threads kept for the next calls; those beyond end when their call does."""
+_T = TypeVar("_T")
 
 MAX_HANGING = 128
 """Calls of one function that may hang at the same time; past that, no thread is wasted on it."""
 
 STUCK_AFTER = 0.05
 """Seconds that an event loop has to answer after a time-out; then later calls go to a new one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one call: its value, or what it raised."""
-
-    value: Any
-    failure: BaseException | None
-    seconds: float
-
-
-Finish = Callable[[Any], Any]
 
 
 class Started(Future[Outcome]):
@@ -70,8 +52,7 @@ def start(function: Callable[..., Any], arguments: dict[str, Any], finish: Finis
         return _loop_of(function).start(functools.partial(_awaited, function, arguments, finish))
     future = Started()
     future.set_running_or_notify_cancel()
-    context = contextvars.copy_context()
-    _POOL.run(functools.partial(context.run, _call, future, function, arguments, finish))
+    hand(function, arguments, finish, lambda handed: future.set_result(handed.result()))
     return future
 
 
@@ -89,7 +70,7 @@ def spawn(answer: Callable[[], Coroutine[Any, Any, _T]], *, loop: str = "") -> F
     return asyncio.run_coroutine_threadsafe(answer(), running.loop)
 
 
-def leave(function: Callable[..., Any], future: Future[Outcome]) -> None:
+def leave(function: Callable[..., Any], future: Future[Outcome] | Handed) -> None:
     """Give up waiting: cancel a coroutine; count a function among those that hang until it ends."""
     if future.cancel() or future.done():
         return
@@ -119,20 +100,6 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
-def _call(
-    future: Future[Outcome], function: Callable[..., Any], arguments: dict[str, Any], finish: Finish
-) -> None:
-    began = time.perf_counter()
-    try:
-        value = function(**arguments)
-        if inspect.isawaitable(value):  # a function that hides a coroutine, such as a lambda
-            value = asyncio.run(_settled(value))
-        outcome = Outcome(finish(value), None, time.perf_counter() - began)
-    except BaseException as failure:  # SystemExit in a tool ends the call, not the process
-        outcome = Outcome(None, failure, time.perf_counter() - began)
-    future.set_result(outcome)
-
-
 async def _awaited(function: Callable[..., Any], arguments: dict[str, Any], finish: Finish) -> Outcome:
     began = time.perf_counter()
     try:
@@ -140,32 +107,6 @@ async def _awaited(function: Callable[..., Any], arguments: dict[str, Any], fini
     except BaseException as failure:  # in a task, SystemExit would end the loop's thread
         return Outcome(None, failure, time.perf_counter() - began)
     return Outcome(value, None, time.perf_counter() - began)
-
-
-async def _settled(value: Any) -> Any:
-    return await value
-
-
-class _ThreadPool:
-    """Daemon threads, reused while idle and created whenever none is."""
-
-    def __init__(self) -> None:
-        self._idle: list[SimpleQueue[Callable[[], None]]] = []
-
-    def run(self, job: Callable[[], None]) -> None:
-        try:
-            inbox = self._idle.pop()  # list.pop and append are atomic, so no lock is held across a fork
-        except IndexError:
-            inbox = SimpleQueue()
-            threading.Thread(target=self._work, args=(inbox,), name="agent-r1-tool", daemon=True).start()
-        inbox.put(job)
-
-    def _work(self, inbox: SimpleQueue[Callable[[], None]]) -> None:
-        while True:
-            inbox.get()()
-            if len(self._idle) >= MAX_IDLE:
-                return
-            self._idle.append(inbox)
 
 
 class _Loop:
@@ -253,7 +194,6 @@ def _code(function: Callable[..., Any]) -> Any:
     return getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", type(function))
 
 
-_POOL = _ThreadPool()
 _HANGING: Counter[Any] = Counter()
 _LOOPS: dict[Any, _Loop] = {}
 # Loops of the process that this one was forked from: never used, never closed, for they are not ours.
@@ -263,8 +203,7 @@ _LOCK = threading.Lock()
 
 def _forget_threads() -> None:
     """A forked child has none of its parent's threads, and perhaps a lock that nobody will open."""
-    global _POOL, _LOCK
-    _POOL = _ThreadPool()
+    global _LOCK
     _LOCK = threading.Lock()
     _PARENTS.extend(_LOOPS.values())
     _LOOPS.clear()

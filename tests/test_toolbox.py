@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent_r1_env import workers
+from agent_r1_env import limits, threads, workers
 from agent_r1_env.errors import ToolError
 from agent_r1_env.limits import Caching
 from agent_r1_env.messages import CallError, CallFault, ToolCall, ToolResult
@@ -457,9 +457,12 @@ def test_no_thread_to_be_had_is_a_result(monkeypatch: pytest.MonkeyPatch) -> Non
     def refuse(*_: Any) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(workers, "start", refuse)
+    monkeypatch.setattr(threads._THREADS, "_idle", [])
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    taken = limits.RUNNING._taken
     result = Toolbox([echo]).run([call("echo", text="x")])[0]
     assert result.content == "error: echo could not be started: can't start new thread"
+    assert limits.RUNNING._taken == taken
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a", "A")])
