@@ -20,7 +20,6 @@ _UNSUPPORTED = {
     "chat_template_kwargs": None,
     "vllm_structured_outputs_regex": None,
     "vllm_enable_sleep_mode": False,
-    "vllm_tensor_parallel_size": 1,
 }
 
 
@@ -81,6 +80,13 @@ def _refuse(args: Any) -> None:
     if args.loss_type == "cispo" and args.epsilon_high is None:
         raise ValueError(
             "loss_type 'cispo' needs epsilon_high, for instance 5.0: TRL's default would clip every weight"
+        )
+    if (gpus := args.vllm_tensor_parallel_size) not in (None, 1):
+        raise ValueError(
+            f"vllm_tensor_parallel_size={gpus!r}: processes that share a vLLM have to ask it for the same in "
+            "the same order, and episodes that end when they end do not; run `vllm serve MODEL "
+            f"--tensor-parallel-size {gpus}` on GPUs of its own (--data-parallel-size for copies), name its "
+            "URL under servers: and leave vllm_tensor_parallel_size out"
         )
     for name, default in _UNSUPPORTED.items():
         value = getattr(args, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -20,17 +21,18 @@ import torch
 from agent_r1_env.catalog import builtin_root
 from agent_r1_env.colocate import CPUVLLMGeneration
 from agent_r1_env.testing import tiny_llama
+from agent_r1_env.trl_config import adapted
 
 CONFIGS = sorted((builtin_root() / "trainers" / "accelerate").glob("*.yaml"))
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 
-def launched(config: Path) -> Any:
-    """The arguments that ``accelerate launch`` makes of a configuration."""
+def launched(config: Path, *more: str) -> Any:
+    """The arguments that ``accelerate launch`` makes of a configuration and of flags."""
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
     args = launch_command_parser().parse_args(
-        ["--config_file", str(config), "--main_process_port", "0", "train.py"]
+        ["--config_file", str(config), *(more or ("--main_process_port", "0")), "train.py"]
     )
     return _validate_launch_command(args)[0]
 
@@ -40,6 +42,67 @@ def test_accelerate_takes_the_configuration(config: Path) -> None:
     args = launched(config)
     assert args.num_processes == (2 if config.stem == "cpu" else 8)
     assert (args.use_deepspeed, args.use_fsdp) == (config.stem.startswith("zero"), config.stem == "fsdp2")
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.stem)
+def test_flags_spread_a_configuration_over_nodes(config: Path) -> None:
+    """What torchrun is told on the second of four machines: no file is needed for several."""
+    from accelerate.utils.launch import _filter_args, prepare_deepspeed_cmd_env, prepare_multi_gpu_env
+    from torch.distributed.run import config_from_args, get_args_parser
+
+    flags = ["--num_machines=4", "--num_processes=32", "--machine_rank=1"]
+    args = launched(config, *flags, "--main_process_ip=10.0.0.1", "--main_process_port=29499")
+    if args.use_deepspeed:
+        args.deepspeed_fields_from_accelerate_config = ""  # set on the way from the file to here
+        command, _ = prepare_deepspeed_cmd_env(args)
+        assert command is None  # torchrun on each machine, and no ssh between them
+    else:
+        prepare_multi_gpu_env(args)
+    told, *_ = config_from_args(_filter_args(args, get_args_parser(), ["train.py"]))
+    assert (told.min_nodes, told.max_nodes, told.nproc_per_node) == (4, 4, 8)
+    assert (told.rdzv_backend, told.rdzv_endpoint) == ("static", "10.0.0.1:29499")
+    assert told.rdzv_configs["rank"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_machines_of_one_process_each_find_each_other(tmp_path: Path) -> None:
+    script = tmp_path / "meet.py"
+    script.write_text(
+        "import torch\n"
+        "from accelerate import PartialState\n"
+        "from accelerate.utils import gather_object\n"
+        "state = PartialState(cpu=True)\n"
+        "print('MET', gather_object([state.process_index]))\n"
+        "state.destroy_process_group()\n"
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = builtin_root() / "trainers" / "accelerate" / "cpu.yaml"
+    common = ("--config_file", str(config), "--num_machines=2", "--num_processes=2")
+    place = ("--main_process_ip=127.0.0.1", f"--main_process_port={port}")
+    command = [sys.executable, "-m", "accelerate.commands.launch", *common, *place]
+    machines = [
+        subprocess.Popen(
+            [*command, f"--machine_rank={rank}", str(script)],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    told = [machine.communicate()[0] for machine in machines]
+    assert all("MET [0, 1]" in each for each in told), told
+
+
+def test_a_vllm_of_several_gpus_beside_the_trainer_is_sent_to_a_server(tmp_path: Path) -> None:
+    from trl import GRPOConfig
+
+    args = GRPOConfig(str(tmp_path), use_vllm=True, vllm_tensor_parallel_size=2, bf16=False)
+    with pytest.raises(ValueError, match=r"vllm serve MODEL --tensor-parallel-size 2.* under servers:"):
+        adapted(args)
 
 
 def test_fsdp_is_version_2_and_saves_whole_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
