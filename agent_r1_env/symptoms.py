@@ -31,6 +31,7 @@ _WINDOWS = {
     "agent/truncated_fraction": 3,
     "agent/stop/length": 3,
     "agent/drift": 1,
+    "agent/staleness/max": 1,
 }
 """Updates that are read together, by metric."""
 _ABSENT_IS_ZERO = ("agent/stop/length",)  # logged only where it happened
@@ -242,8 +243,9 @@ def logp_gap(history: History, limits: Mapping[str, float]) -> Sighting | None:
     found = history.of("sampling/sampling_logp_difference/mean")
     if found is None:
         return None
-    limit = limits["logp_gap"]
-    if found.start is not None:
+    limit, age = limits["logp_gap"], history.of("agent/staleness/max")
+    overlapped = age is not None and age.highest > 0  # then it grows with each change of the weights
+    if found.start is not None and not overlapped:
         limit = min(limit, max(limits["logp_growth"] * found.start, limits["logp_least"]))
     seen = f"engine and trainer differ by {found.level:.2g} in the log-prob of a token"
     return _beyond(found.level / limit, found, seen)

@@ -151,6 +151,15 @@ def test_stale_weights_show_as_a_gap_that_grows() -> None:
     assert fed([u | {GAP: 0.02} for u in healthy(15)]) == []
 
 
+def test_a_gap_that_overlap_explains_is_told_when_it_is_large_only() -> None:
+    overlapped = {"agent/staleness/max": 1.0}
+    assert (
+        fed([u | overlapped for u in healthy(15)] + [u | overlapped | {GAP: 0.02} for u in healthy(15)]) == []
+    )
+    alerts = fed([u | overlapped | {GAP: 0.2} for u in healthy(15)])
+    assert kinds(alerts) == ["logp_gap"]
+
+
 def test_what_gets_much_worse_is_told_again() -> None:
     gaps = [0.15] * 5 + [0.16] * 20 + [0.9] * 5
     alerts = fed([u | {GAP: gap} for u, gap in zip(healthy(30), gaps, strict=True)])
