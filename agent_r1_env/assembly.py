@@ -63,6 +63,7 @@ def trainer(plan: Recipe, args: Any, results: Results, progress: Progress) -> Ag
             loss_mask=plan.loss_mask,
             merge=plan.merge,
             representation=plan.representation,
+            structured=plan.structured,
             overlong=plan.overlong,
             overlap=plan.overlap,
             weight_by=plan.weight_by,

@@ -7,7 +7,7 @@ context only grows holds its ids n times. ``Numbers`` is a sequence that reads a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -17,12 +17,28 @@ _T = TypeVar("_T", int, float)
 
 
 class _Buffer:
-    """An array that may grow at its end; whoever looks at a part of it sees that part unchanged."""
+    """Numbers that may be added to at the end; whoever looks at a part of them sees that part unchanged."""
 
-    __slots__ = ("array",)
+    __slots__ = ("_array", "_make", "held")
 
-    def __init__(self, array: npt.NDArray[Any]) -> None:
-        self.array = array
+    def __init__(
+        self, array: npt.NDArray[Any] | None = None, make: Callable[[Any], npt.NDArray[Any]] | None = None
+    ) -> None:
+        """Those of an array, or a list that grows and which ``make`` makes one of."""
+        self._array, self._make = array, make
+        self.held: list[Any] = []
+
+    @property
+    def array(self) -> npt.NDArray[Any]:
+        """All of them."""
+        if self._make is not None and (self._array is None or len(self._array) != len(self.held)):
+            self._array = self._make(self.held)
+        assert self._array is not None
+        return self._array
+
+    def pack(self) -> None:
+        """Let go of the list."""
+        self._array, self._make, self.held = self.array, None, []
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Buffer, (np.ascontiguousarray(self.array),)
@@ -136,34 +152,18 @@ Floats = list[float] | Numbers[float]
 
 
 def ints(values: Iterable[int]) -> Numbers[int]:
-    """Whole numbers, in 4 bytes each where they fit; nothing if all are the same."""
-    if isinstance(values, Numbers):
-        return values
-    if not isinstance(values, np.ndarray):
-        values = list(values)
-    try:
-        array = np.asarray(values, dtype=np.int32)
-    except OverflowError:
-        array = np.asarray(values, dtype=np.int64)
-    if isinstance(values, np.ndarray) and not np.array_equal(array, values):
-        array = np.asarray(values, dtype=np.int64)
-    return Numbers.of(array.reshape(-1))
+    """Whole numbers, in 4 bytes each where they fit."""
+    return values if isinstance(values, Numbers) else Numbers.of(_whole(values))
 
 
-def same(values: Sequence[int]) -> Numbers[int]:
+def same(values: Iterable[int]) -> Numbers[int]:
     """As ``ints``, for numbers which are mostly all the same, and then take no bytes."""
-    found = ints(values)
-    if len(found) > 1 and bool((found.array == found.array[0]).all()):
-        return Numbers.of(np.broadcast_to(found.array[0], len(found)))
-    return found
+    return Numbers.of(_repeated(values))
 
 
 def floats(values: Iterable[float]) -> Numbers[float]:
     """Numbers that are given back as they came: in 4 bytes each if none of them has more, else in 8."""
-    if isinstance(values, Numbers):
-        return values
-    array = np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype=np.float64)
-    return Numbers.of(narrow(array.reshape(-1)))
+    return values if isinstance(values, Numbers) else Numbers.of(_exact(values))
 
 
 def narrow(array: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
@@ -173,37 +173,73 @@ def narrow(array: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
     return small if np.array_equal(small, array, equal_nan=True) else array
 
 
-class Tape:
-    """The ids of one episode, as its steps come: a prompt that goes on from the last reply adds what is new.
+def _whole(values: Iterable[int]) -> npt.NDArray[Any]:
+    if not isinstance(values, np.ndarray):
+        values = list(values)
+    try:
+        array = np.asarray(values, dtype=np.int32)
+    except OverflowError:
+        return np.asarray(values, dtype=np.int64)
+    if isinstance(values, np.ndarray) and not np.array_equal(array, values):
+        return np.asarray(values, dtype=np.int64)
+    return array
 
-    Attributes:
-        held: the last prompt and reply, for the next prompt to be compared with.
+
+def _repeated(values: Iterable[int]) -> npt.NDArray[Any]:
+    array = _whole(values)
+    alike = len(array) > 1 and bool((array == array[0]).all())
+    return np.broadcast_to(array[0].copy(), len(array)) if alike else array
+
+
+def _exact(values: Iterable[float]) -> npt.NDArray[Any]:
+    return narrow(np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype=np.float64))
+
+
+class Tape:
+    """The numbers of one episode, as its steps come, each held once.
+
+    They are lists while steps come, for making arrays of few numbers at a time is slow; ``pack`` ends that.
     """
 
     def __init__(self) -> None:
-        self.held: list[int] = []
-        self._buffer = _Buffer(np.empty(0, np.int32))
+        self._ids = _Buffer(make=_whole)
+        self._logprobs = _Buffer(make=_exact)
+        self._versions = _Buffer(make=_repeated)
+        self._all = [self._ids, self._logprobs, self._versions]
 
-    def step(self, prompt: Sequence[int], reply: Sequence[int]) -> tuple[Numbers[int], Numbers[int]]:
-        """Prompt and reply of the next step."""
-        prompt, reply = _listed(prompt), _listed(reply)
-        known = len(self.held)
-        grown = prompt[:known] == self.held
-        added = ints([*(prompt[known:] if grown else prompt), *reply]).array
-        if grown and added.dtype == self._buffer.array.dtype:
-            self._buffer.array = np.concatenate([self._buffer.array, added])
-        else:
-            self._buffer = _Buffer(ints([*prompt, *reply]).array)
-        self.held = [*prompt, *reply]
-        end = len(self.held)
-        return Numbers(self._buffer, 0, len(prompt)), Numbers(self._buffer, len(prompt), end)
+    def ids(self, prompt: Sequence[int], reply: Sequence[int]) -> tuple[Numbers[int], Numbers[int]]:
+        """Prompt and reply of the next step; a prompt that goes on from the last reply adds what is new."""
+        prompt, held = _listed(prompt), self._ids.held
+        if prompt[: len(held)] != held:
+            self._ids, held = _Buffer(make=_whole), []
+            self._ids.held = held
+            self._all.append(self._ids)
+        held.extend(prompt[len(held) :])
+        before = len(held)
+        held.extend(_listed(reply))
+        return Numbers(self._ids, 0, before), Numbers(self._ids, before, len(held))
 
-    def prompt(self, prompt: Sequence[int]) -> Numbers[int]:
-        """A prompt that no reply follows."""
-        return self.step(prompt, ())[0]
+    def logprobs(self, values: Sequence[float]) -> Numbers[float]:
+        """Log-probs of a reply, as they are given."""
+        return _added(self._logprobs, values)
+
+    def versions(self, values: Sequence[int]) -> Numbers[int]:
+        """Versions of the ids of a reply."""
+        return _added(self._versions, values)
+
+    def pack(self) -> None:
+        """Make arrays of all numbers; no step may come any more."""
+        for each in self._all:
+            each.pack()
 
 
-def _listed(values: Sequence[int]) -> list[int]:
+def _added(buffer: _Buffer, values: Sequence[Any]) -> Numbers[Any]:
+    before = len(buffer.held)
+    buffer.held.extend(_listed(values))
+    return Numbers(buffer, before, len(buffer.held))
+
+
+def _listed(values: Sequence[Any]) -> list[Any]:
     if isinstance(values, list):
         return values
     return values.tolist() if isinstance(values, np.ndarray | Numbers) else list(values)

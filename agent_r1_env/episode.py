@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from agent_r1_env.compact import Numbers, Tape, floats, same
+from agent_r1_env.compact import Numbers, Tape
 from agent_r1_env.errors import DataError
 
 
@@ -137,6 +137,7 @@ class Episode:
         known = {f.name for f in dataclasses.fields(cls)} - {"steps"}
         tape = Tape()
         steps = tuple(_step(step, tape) for step in data.get("steps", ()))
+        tape.pack()
         for name in ("env_id", "task_id", "seed", "group"):
             data[name]
         given = {k: v for k, v in data.items() if k in known} | {"tools": tuple(data.get("tools", ()))}
@@ -146,11 +147,11 @@ class Episode:
 def _step(data: Mapping[str, Any], tape: Tape) -> Step:
     """A step from plain data."""
     kept = {f.name: data[f.name] for f in dataclasses.fields(Step) if f.name in data}
-    ids = tape.step(data.get("prompt_ids", ()), data.get("response_ids", ()))
+    ids = tape.ids(data.get("prompt_ids", ()), data.get("response_ids", ()))
     kept["prompt_ids"], kept["response_ids"] = ids
-    kept["logprobs"] = floats(math.nan if x is None else x for x in data.get("logprobs", ()))
+    kept["logprobs"] = tape.logprobs([math.nan if x is None else x for x in data.get("logprobs", ())])
     if kept.get("versions"):
-        kept["versions"] = same(kept["versions"])
+        kept["versions"] = tape.versions(kept["versions"])
     return Step(**kept)
 
 

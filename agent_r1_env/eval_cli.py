@@ -95,6 +95,7 @@ def _add_eval(parser: argparse.ArgumentParser) -> None:
     add("--temperature", type=not_negative, metavar="T", help="default: 0 for one sample, else 1")
     add("--top-p", type=float, default=1.0, metavar="P", help="default: 1")
     add("--max-tokens", type=count, default=256, metavar="N", help="of one reply (default: 256)")
+    add("--structured", action="store_true", help="hold the model to valid calls once it begins one")
     add("--concurrency", type=count, default=64, metavar="N", help="episodes at once (default: 64)")
     add("--timeout", type=not_negative, default=300.0, metavar="S", help="for one reply of --url")
     add(
@@ -193,6 +194,7 @@ def _one(
             seed=options.seed,
             shard=options.shard,
             sampling=Sampling(options.max_tokens, temperature, options.top_p, seed=options.seed),
+            structured=options.structured,
             concurrency=options.concurrency,
             name=options.policy or options.model or getattr(engine, "model", ""),
             episodes=options.episodes,

@@ -18,7 +18,7 @@ _PAUSE = 10.0  # seconds between two lines of progress where there is no termina
 
 def report(found: Evaluation) -> str:
     """One evaluation for a person."""
-    width = max(len(name) for name in ("invalid-call rate", *found.metrics, *found.official))
+    width = max(len(name) for name in ("prefix-cache hits", *found.metrics, *found.official))
     rows = {"reward": str(found.reward)} | {name: str(value) for name, value in found.metrics.items()}
     if not math.isnan(found.reply_tokens.mean):
         rows["reply tokens"] = str(found.reply_tokens)
@@ -28,6 +28,8 @@ def report(found: Evaluation) -> str:
         "answer rate": f"{found.answer_rate:.3f}",
         "truncation rate": f"{found.truncation_rate:.3f}",
     }
+    if not math.isnan(found.prefix_cache_hit_rate):
+        rows["prefix-cache hits"] = f"{found.prefix_cache_hit_rate:.3f}"
     stops = ", ".join(f"{reason} {number}" for reason, number in found.stop_reasons.items())
     lines = [
         f"{found.env_id}, {found.policy}, {found.method}: {found.n} episodes in {found.seconds:.1f} s",

@@ -50,6 +50,7 @@ def evaluate(
     seed: int = 0,
     shard: tuple[int, int] = (1, 1),
     sampling: Sampling | None = None,
+    structured: bool = False,
     concurrency: int = 64,
     name: str = "",
     episodes: str | Path | None = None,
@@ -72,6 +73,7 @@ def evaluate(
         shard: ``(i, k)`` runs the i-th of k parts of the tasks, counted from 1; `runfolder.merge` puts the
             parts together.
         sampling: of the engine; by default greedy for one sample, else at temperature 1.
+        structured: hold the model to valid calls once it begins one, see `structure`.
         name: of the policy, for the report; a named policy's own by default.
         episodes: a JSON-lines file to which every episode is appended as it ends, token ids included.
         output: a folder for all results. If it holds a part of this very run, only the rest is run, and
@@ -106,6 +108,8 @@ def evaluate(
         if output is not None:
             more = {"env_kwargs": env_kwargs or {}, "n": n, "shard": f"{shard[0]}/{shard[1]}"}
             facts = {"episodes": len(plays), "synthetic": env.tasks.synthetic}
+            if structured:
+                more["structured"] = True
             folder = RunFolder(output, {**about, **more, **_who(engine, asked)}, facts)
         record = _Recorder(len(plays), env.tasks, episodes, folder, progress)
         start = time.perf_counter()
@@ -114,7 +118,7 @@ def evaluate(
             if act is not None:
                 _play_all(env_id, kwargs, act, missing, record)
             elif engine is not None and asked is not None and missing:
-                _sample(env_id, kwargs, engine, asked, missing, concurrency, record)
+                _sample(env_id, kwargs, engine, asked, missing, concurrency, structured, record)
         finally:
             record.close()
         found = list(record.episodes.values())
@@ -221,6 +225,7 @@ def _sample(
     sampling: Sampling,
     plays: Sequence[Play],
     concurrency: int,
+    structured: bool,
     record: _Recorder,
 ) -> None:
     from agent_r1_env.rollout import EpisodeRequest, Rollout
@@ -230,7 +235,13 @@ def _sample(
         for each in plays
     ]
     rollout = Rollout(
-        env_id, env_kwargs, engine=engine, sampling=sampling, concurrency=concurrency, on_episode=record
+        env_id,
+        env_kwargs,
+        engine=engine,
+        sampling=sampling,
+        concurrency=concurrency,
+        on_episode=record,
+        structured=structured,
     )
     with rollout:
         rollout.run(requests)

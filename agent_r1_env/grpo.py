@@ -46,6 +46,7 @@ from agent_r1_env.overlong import counts as limited
 from agent_r1_env.playing import Play, PlayingGRPOTrainer
 from agent_r1_env.representation import check, rows
 from agent_r1_env.rollout import EpisodeRequest
+from agent_r1_env.structure import warn_of_training
 from agent_r1_env.template import template_for
 from agent_r1_env.trajectory import Row
 from agent_r1_env.trl_config import adapted, check_version
@@ -88,6 +89,7 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
         concurrency: int = 64,
         rows_at_once: int | None = None,
         representation: str = "steps",
+        structured: bool = False,
         overlong: Mapping[str, Any] | None = None,
         overlap: Mapping[str, Any] | None = None,
         servers: Sequence[str] = (),
@@ -114,6 +116,8 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
             rows_at_once: rows in one forward and backward pass; a batch takes as many passes as it needs.
                 By default ``per_device_train_batch_size``.
             representation: "steps", "tokens" or "messages", see `agent_r1_env.representation`.
+            structured: hold the policy to valid calls once it begins one, see `agent_r1_env.structure`; needs
+                vLLM.
             overlong: what becomes of rows that are too long: arguments of `overlong.Limit`, such as
                 ``{"tokens": 4096, "way": "mask"}``. By default there is no limit.
             overlap: plays the next batches while the trainer steps: arguments of `overlap.Overlap`, such as
@@ -139,7 +143,7 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
                 f"{algorithm} compares with a greedy episode of each task, which a rollout of your own does "
                 "not play; leave rollout out, or use 'rloo'"
             )
-        self._representation = check(representation)
+        self._representation, self._structured = check(representation), structured
         self._overlong = None if overlong is None else Limit(**overlong)
         if weight_by not in UNITS:
             raise unknown_name("weight", weight_by, UNITS)
@@ -147,6 +151,10 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
         if overlap is not None:
             self._overlap = Overlap(**overlap)
             self._overlap.check(args, custom=rollout is not None)
+        if structured:
+            if not args.use_vllm:
+                raise ValueError("structured calls need vLLM, which can sample under a grammar; set use_vllm=True")
+            warn_of_training(args.vllm_importance_sampling_correction)
         if args.use_vllm and find_spec("vllm") is None:
             raise missing_extra("vllm", "train")
         if train_dataset is None:

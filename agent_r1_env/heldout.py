@@ -52,6 +52,7 @@ class HeldOut:
                 env_kwargs=wanted.env_kwargs,
                 seed=wanted.seed,
                 sampling=assembly.eval_sampling(self._trainer, self._plan),
+                structured=self._plan.structured,
                 concurrency=self._plan.concurrency,
                 name=self._plan.model if when == "before" else f"{self._results.folder.name} {when}",
                 episodes=file,

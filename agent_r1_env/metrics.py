@@ -82,6 +82,9 @@ TABLE: Mapping[str, Metric] = {
     "agent/advantage/max": Metric("greatest advantage of a step", -_INF, _INF),
     "agent/advantage/zero": Metric("share of steps whose advantage is exactly 0"),
     "agent/drift": Metric("trained tokens that are not the sampled ones; anything but 0 is a fault", 0, _INF),
+    "agent/prefix_cache_hit_rate": Metric(
+        "share of prompt tokens that the engine had in its cache; absent where it does not tell"
+    ),
     "agent/rollout_seconds": Metric("seconds of playing the episodes", 0, _INF),
     "agent/staleness/mean": Metric(
         "with overlap: age of a sampled token, in updates from the weights that drew it to the last one that "
@@ -129,8 +132,10 @@ def of_episode(episode: Episode) -> dict[str, Any]:
     if episode.truncation_reward:
         terms[OUTSIDE] = float(episode.truncation_reward)
     counted = [len(step.response_ids) or step.reply_tokens for step in episode.steps]
+    told = [step for step in episode.steps if step.cached_tokens is not None]
     return {
         "repeated": _repeated(episode),
+        "cached": (sum(step.cached_tokens or 0 for step in told), sum(len(step.prompt_ids) for step in told)),
         "reply_tokens": [tokens for tokens in counted if tokens is not None],
         "terms": terms,
     }
@@ -144,6 +149,8 @@ def of_batch(episodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     tokens = [count for e in episodes for count in e["reply_tokens"]]
     if tokens:
         result["tokens_per_reply"] = fmean(tokens)
+    if prompted := sum(e["cached"][1] for e in episodes):
+        result["prefix_cache_hit_rate"] = sum(e["cached"][0] for e in episodes) / prompted
     for name in sorted({name for e in episodes for name in e["terms"]}):
         result[f"reward/{name}"] = fmean(e["terms"].get(name, 0.0) for e in episodes)
     return result

@@ -11,7 +11,7 @@ from numbers import Real
 from typing import Any, TypeVar
 
 from agent_r1_env import hosted
-from agent_r1_env.compact import Tape, floats, same
+from agent_r1_env.compact import Tape
 from agent_r1_env.episode import Episode, Step
 from agent_r1_env.errors import PromptTooLong
 from agent_r1_env.hosted import HostedEnv
@@ -61,11 +61,11 @@ class _Asked:
 
     def step(self, reward: float, info: Mapping[str, Any], tape: Tape) -> Step:
         sampled = self.sampled
-        prompt_ids, response_ids = tape.step(sampled.prompt_ids, sampled.ids)
+        prompt_ids, response_ids = tape.ids(sampled.prompt_ids, sampled.ids)
         return Step(
             prompt_ids=prompt_ids,
             response_ids=response_ids,
-            logprobs=floats(sampled.logprobs),
+            logprobs=tape.logprobs(sampled.logprobs),
             reward=reward,
             prompt=self.prompt,
             reply=sampled.text,
@@ -78,7 +78,7 @@ class _Asked:
             tool_seconds=time.perf_counter() - self.began,
             kept=self.kept,
             messages=tuple(self.messages[self.kept :]),
-            versions=same(sampled.versions) if sampled.versions else (),
+            versions=tape.versions(sampled.versions) if sampled.versions else (),
             cached_tokens=sampled.cached_tokens,
         )
 
@@ -152,7 +152,9 @@ async def play(
     except _Broken as broken:
         error = str(broken)
         _log.warning("an episode of %s ended in an error", env.env_id, exc_info=broken.__cause__)
-    metrics = {k: float(v) for k, v in record.info.get("metrics", {}).items() if isinstance(v, Real)}
+    metrics = {k: float(v) for k, v in record.info.get("metrics", {}).items() if _is_number(v)}
+    next_prompt_ids = record.tape.ids(record.next_prompt_ids, ())[0] if record.next_prompt_ids else ()
+    record.tape.pack()
     return Episode(
         env_id=env.env_id,
         task_id=record.task_id,
@@ -171,7 +173,7 @@ async def play(
         error=error,
         outcome_reward=record.outcome_reward(),
         tools=tuple(record.tools),
-        next_prompt_ids=record.tape.prompt(record.next_prompt_ids) if record.next_prompt_ids else (),
+        next_prompt_ids=next_prompt_ids,
     )
 
 
@@ -257,6 +259,10 @@ async def _turn(env: HostedEnv, record: _Record, sampled: Sampled, generate_seco
     record.observation, record.info = observation, info
     record.terminated, record.truncated = bool(terminated), bool(truncated)
     record.answered(float(reward), info)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is float or isinstance(value, Real)  # the first is quick, and mostly so
 
 
 def _in_common(before: Sequence[Any], after: Sequence[Any]) -> int:

@@ -29,6 +29,7 @@ class PlayingGRPOTrainer(WeighedGRPOTrainer):
     _env_kwargs: Mapping[str, Any] | None
     _concurrency: int
     _representation: str
+    _structured: bool
     _custom_play: Play | None
     _episodes_path: str | Path | None
     _last_loaded_step: int  # TRL's: the step whose weights vLLM has
@@ -119,6 +120,7 @@ class PlayingGRPOTrainer(WeighedGRPOTrainer):
             engine=self._engine,
             concurrency=self._concurrency,
             representation=self._representation,
+            structured=self._structured,
         )
 
     def _sampling(self, when: When, training: bool, greedy: bool) -> Sampling:

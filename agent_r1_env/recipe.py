@@ -60,6 +60,7 @@ class Recipe:
         threads: OpenMP threads on a CPU; None leaves them alone.
         servers: addresses of vLLM servers that sample; by default vLLM runs beside the trainer.
         weight_sync: how they get weights, "nccl" or "disk"; None is what the machine can do.
+        structured: holds the policy to valid calls once it begins one, see `agent_r1_env.structure`.
         overlap: arguments of `agent_r1_env.overlap.Overlap`; None plays each batch when its turn has come.
         trl: settings of ``trl.GRPOConfig``; their names are checked by `check_trl`, which imports TRL.
         entry: the file it came from, for messages.
@@ -78,6 +79,7 @@ class Recipe:
     loss_mask: bool = True
     merge: bool = True
     representation: str = "steps"
+    structured: bool = False
     overlong: Mapping[str, Any] | None = None
     overlap: Mapping[str, Any] | None = None
     weight_by: str = "episode"

@@ -11,12 +11,13 @@ beginning that stands for nothing else, and calls that look the same whatever st
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agent_r1_env import formats
-from agent_r1_env.errors import AgentR1Error
+from agent_r1_env.errors import AgentR1Error, AgentR1Warning
 from agent_r1_env.formats import Format
 from agent_r1_env.messages import ToolCall
 
@@ -39,6 +40,29 @@ _BEYOND = frozenset(
 
 class StructureError(AgentR1Error, ValueError):
     """No grammar can hold a model to the calls asked for."""
+
+
+class StructureWarning(AgentR1Warning):
+    """The policy is trained on what it did not choose freely."""
+
+
+def warn_of_training(corrected: bool) -> None:
+    """Tell that a trainer knows nothing of grammars.
+
+    Args:
+        corrected: whether the loss weighs tokens by their probability under trainer and sampler.
+    """
+    warnings.warn(
+        "structured calls in training: the sampler's log-probs are those under the grammar, the trainer's are "
+        "of the free policy, and they differ wherever the grammar took something away; "
+        + (
+            "vllm_importance_sampling_correction weighs such tokens down"
+            if corrected
+            else "set vllm_importance_sampling_correction to true, which weighs such tokens down"
+        ),
+        StructureWarning,
+        stacklevel=3,
+    )
 
 
 @dataclass(frozen=True)

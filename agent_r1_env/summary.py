@@ -47,6 +47,8 @@ class Evaluation:
         answer_rate: share of episodes with a final answer, right or wrong.
         truncation_rate: share of episodes that ended without the task being over.
         stop_reasons: number of episodes by the reason why they ended.
+        prefix_cache_hit_rate: share of prompt tokens that the engine had in its cache; NaN where it did not
+            tell.
         seconds: that this run took; those of an earlier run that it went on with are not in it.
         rows: one for each episode, failed ones too, by task and sample; see ``row_of``.
         official_rows: what ``official`` has the means of, by the question's id in the data set.
@@ -76,6 +78,7 @@ class Evaluation:
     truncation_rate: float
     stop_reasons: Mapping[str, int]
     seconds: float
+    prefix_cache_hit_rate: float = math.nan
     rows: Sequence[Row] = field(default=(), repr=False)
     official_rows: Mapping[str, Metrics] = field(default_factory=dict, repr=False)
 
@@ -105,9 +108,11 @@ def row_of(episode: Episode) -> dict[str, Any]:
 
     ``task`` is its number in the data set, ``calls`` the number of tool calls and ``calling`` of replies with
     one, ``metrics`` what the environment reports, ``error`` what broke it or None. Numbers of tokens are None
-    where nobody counted them.
+    where nobody counted them. Of ``cached_of`` prompt tokens the engine told whether it had them in its cache,
+    and of ``cached_tokens`` that it had.
     """
     known = facts(episode)
+    cached, cached_of = known["cached"]
     return {
         "env_id": episode.env_id,
         "task": episode.group,
@@ -123,6 +128,8 @@ def row_of(episode: Episode) -> dict[str, Any]:
         "invalid_calls": known["invalid"],
         "prompt_tokens": _total(step.prompt_tokens for step in episode.steps),
         "reply_tokens": _total(step.reply_tokens for step in episode.steps),
+        "cached_tokens": cached,
+        "cached_of": cached_of,
         "terminated": episode.terminated,
         "truncated": known["truncated"],
         "stop_reason": known["stop"],
@@ -176,6 +183,7 @@ def summarise(
         truncation_rate=fmean(row["truncated"] for row in counted) if counted else math.nan,
         stop_reasons=dict(Counter(row["stop_reason"] for row in counted).most_common()),
         seconds=seconds,
+        prefix_cache_hit_rate=_hits(counted),
         rows=in_order,
         official_rows=official or {},
     )
@@ -211,6 +219,11 @@ def _total(counts: Iterable[int | None]) -> int | None:
 
 def _share(rows: Sequence[Row], part: str, whole: str) -> float:
     return float(sum(row[part] for row in rows) / max(1, sum(row[whole] for row in rows)))
+
+
+def _hits(rows: Sequence[Row]) -> float:
+    told = sum(row.get("cached_of", 0) for row in rows)  # rows of older folders do not say
+    return sum(row.get("cached_tokens", 0) for row in rows) / told if told else math.nan
 
 
 def without_nan(value: Any) -> Any:

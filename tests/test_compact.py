@@ -78,9 +78,11 @@ def test_numpy_takes_them_as_they_are() -> None:
 
 def test_a_prompt_that_goes_on_from_the_last_reply_is_held_once() -> None:
     tape = Tape()
-    first, said = tape.step([1, 2], [3])
-    second, more = tape.step([1, 2, 3, 4], [5, 6])
-    other, _ = tape.step([9, 2, 3], [4])
+    first, said = tape.ids([1, 2], [3])
+    second, more = tape.ids([1, 2, 3, 4], [5, 6])
+    assert second == [1, 2, 3, 4], "before it is packed"
+    other, _ = tape.ids([9, 2, 3], [4])
+    tape.pack()
     assert (first, said, second, more, other) == ([1, 2], [3], [1, 2, 3, 4], [5, 6], [9, 2, 3])
     assert np.shares_memory(first.array, second.array) and np.shares_memory(said.array, second.array)
     assert not np.shares_memory(second.array, other.array)
@@ -90,9 +92,9 @@ def test_a_prompt_that_goes_on_from_the_last_reply_is_held_once() -> None:
 
 def test_large_ids_behind_small_ones_are_not_lost() -> None:
     tape = Tape()
-    tape.step([1], [2])
-    assert tape.step([1, 2, 2**40], [4]) == ([1, 2, 2**40], [4])
-    assert tape.step([1, 2, 2**40, 4], [5]) == ([1, 2, 2**40, 4], [5])
+    tape.ids([1], [2])
+    assert tape.ids([1, 2, 2**40], [4]) == ([1, 2, 2**40], [4])
+    assert tape.ids([1, 2, 2**40, 4], [5]) == ([1, 2, 2**40, 4], [5])
 
 
 STEPS = st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 9), max_size=4), IDS), max_size=6)
@@ -105,8 +107,21 @@ def test_whatever_the_steps_were_they_come_back(steps: list[tuple[bool, list[int
         prompt = [*held, *more] if grown else more
         held = [*prompt, *reply]
         given.append((prompt, reply))
-        found.append(tape.step(prompt, reply))
+        found.append(tape.ids(prompt, reply))
     assert found == given
+    tape.pack()
+    assert found == given
+
+
+def test_log_probs_and_versions_of_all_steps_lie_side_by_side() -> None:
+    tape = Tape()
+    first, second = tape.logprobs([-0.5, math.nan]), tape.logprobs([-0.25])
+    versions = tape.versions([3, 3]), tape.versions([3])
+    tape.pack()
+    assert (first, second) == ([-0.5, math.nan], [-0.25])
+    assert np.shares_memory(first.joined(second).array, first.array)
+    assert versions == ([3, 3], [3])
+    assert versions[0].array.strides == (0,)
 
 
 def growing(turns: int, tokens: int) -> Episode:
@@ -115,11 +130,12 @@ def growing(turns: int, tokens: int) -> Episode:
     for _ in range(turns):
         held = [*held, *random.integers(0, 150_000, tokens).tolist()]
         reply = random.integers(0, 150_000, tokens).tolist()
-        ids = tape.step(held, reply)
+        ids = tape.ids(held, reply)
         steps.append(
             Step(*ids, floats(random.random(tokens).astype(np.float32)), versions=same([3] * tokens))
         )
         held = [*held, *reply]
+    tape.pack()
     return Episode("Test/E-v0", "t", 0, 0, tuple(steps))
 
 

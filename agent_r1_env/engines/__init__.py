@@ -180,8 +180,8 @@ def only_free(sampling: Sampling, engine: str) -> None:
     """
     if sampling.structure:
         raise EngineError(
-            f"structured calls need an engine that can sample under a grammar, which is vLLM in this process "
-            f"(VLLMEngine), not {engine}; leave `structured` out"
+            "structured calls need an engine that can sample under a grammar, which is vLLM (VLLMEngine, or "
+            f"a server that takes token ids), not {engine}; leave `structured` out"
         )
 
 
