@@ -102,7 +102,7 @@ def test_workers_that_die_in_a_row_end_the_run_and_the_reason_is_told() -> None:
     some = crew("a", "b", "c", max_in_a_row=3)
     some.died("a", "no memory")
     some.missed("no memory")
-    with pytest.raises(WorkerLost, match="3 workers died .* no memory"):
+    with pytest.raises(WorkerLost, match="3 in a row .* no memory"):
         some.died("b", "no memory")
 
 
