@@ -153,7 +153,9 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
             self._overlap.check(args, custom=rollout is not None)
         if structured:
             if not args.use_vllm:
-                raise ValueError("structured calls need vLLM, which can sample under a grammar; set use_vllm=True")
+                raise ValueError(
+                    "structured calls need vLLM, which can sample under a grammar; set use_vllm=True"
+                )
             warn_of_training(args.vllm_importance_sampling_correction)
         if args.use_vllm and find_spec("vllm") is None:
             raise missing_extra("vllm", "train")
