@@ -71,6 +71,7 @@ class RayRollout(Rollout):
         representation: str = "steps",
         time_limit: float | None = None,
         enough: int | None = None,
+        structured: bool = False,
         imports: Sequence[str] = (),
         address: str | None = None,
         cpus: float = 1.0,
@@ -105,9 +106,8 @@ class RayRollout(Rollout):
             time_limit=time_limit,
             enough=enough,
         )
-        options: dict[str, Any] = {"representation": representation} if policy.policy is None else {}
-        if max_prompt_tokens is not None:
-            options["max_prompt_tokens"] = max_prompt_tokens
+        options: dict[str, Any] = {"representation": representation, "structured": structured}
+        options["max_prompt_tokens"] = max_prompt_tokens
         at_once = math.ceil(concurrency / workers)
         self._spec = WorkerSpec(
             EnvOrigin.of(env_id, imports), dict(env_kwargs or {}), policy, {**options, "concurrency": at_once}

@@ -127,3 +127,9 @@ def _silence() -> Iterator[None]:
             yield
         finally:
             logger.setLevel(level)
+
+
+def node_address() -> str:
+    """The address by which the other nodes of the cluster reach this one."""
+    ray = load()
+    return str(ray.util.get_node_ip_address())

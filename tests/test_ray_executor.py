@@ -17,9 +17,10 @@ import pytest
 
 import agent_r1_env
 from agent_r1_env.elsewhere import PolicySpec
-from agent_r1_env.engines import Sampling
+from agent_r1_env.engines import Sampling, TextEngine
 from agent_r1_env.episode import Episode, EpisodeFile, read_episodes
 from agent_r1_env.errors import EngineError, WorkerLost
+from agent_r1_env.executors import Executor
 from agent_r1_env.play import EpisodeRequest
 from agent_r1_env.ray_executor import RayRollout
 from agent_r1_env.ray_session import Session
@@ -252,3 +253,17 @@ def test_after_ctrl_c_no_process_is_left_and_the_file_is_whole(folder: Path, tmp
     assert list(temporary.iterdir()) == []
     temporary.rmdir()
     assert len(list(read_episodes(path))) > 0
+
+
+def test_actors_reach_the_engine_of_this_process_by_url(ray: None, folder: Path) -> None:
+    engine = drawing(folder).engine()
+    assert not isinstance(engine, TextEngine)
+    asked, options = requests(12), {"sampling": Sampling(seed=5), "concurrency": 4}
+    executor = Executor("ray", workers=1)
+    with executor.rollout(ENV, None, engine=engine, **options) as rollout:
+        played = rollout.run(asked, policy_version=1)
+        again = rollout.run(asked, policy_version=2)
+    with Executor().rollout(ENV, None, engine=engine, **options) as local:
+        assert [bare(each) for each in played] == [bare(each) for each in local.run(asked, policy_version=1)]
+    assert [each.policy_version for each in again] == [2] * 12
+    assert again[0].steps[0].reply != played[0].steps[0].reply
