@@ -6,14 +6,17 @@ Catalogue environments and one of troubles alone are played by a scripted engine
 model makes. Tools fail, hang, flood and exit, environments raise in ``reset`` and ``step``, replies are cut
 by length, and runs are cancelled half-way. Prints Markdown; the exit status is 1 if anything was lost.
 
-Memory is what the process holds resident, after a garbage collection, between two batches. Its slope is the
-Theil-Sen estimator with the 95 % interval of Sen (1968), which asks for no distribution of the errors.
+Memory is what the process holds resident between two batches, after a garbage collection and after C's
+allocator gave back what it keeps free; beside it stands how many blocks Python's own allocator has in use. A
+slope is the Theil-Sen estimator with the 95 % interval of Sen (1968), which asks for no distribution of the
+errors.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import dataclasses
 import gc
 import itertools
@@ -242,6 +245,7 @@ class Sample:
 
     Attributes:
         resident: KiB, after a garbage collection.
+        blocks: pieces of memory that Python objects take.
         handles: open files, sockets and the like.
         loops: event loops of tools, each a thread and three of the handles.
     """
@@ -249,6 +253,7 @@ class Sample:
     episodes: int
     seconds: float
     resident: float
+    blocks: int
     threads: int
     handles: int
     children: int
@@ -258,11 +263,13 @@ class Sample:
 def sample(episodes: int, began: float) -> Sample:
     """Look at this process."""
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return Sample(
         episodes,
         time.perf_counter() - began,
         pages * resource.getpagesize() / 1024,
+        sys.getallocatedblocks(),
         threading.active_count(),
         len(os.listdir("/proc/self/fd")) - 1,  # one is the listing's own
         len(Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()),
@@ -409,9 +416,10 @@ class Soak:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
-    def growth(self) -> tuple[float, float, float]:
-        """KiB of memory for 1,000 episodes, and the 95 % interval."""
-        return slope([(s.episodes / 1000, s.resident) for s in self.samples if s.episodes >= self.warm_up])
+    def growth(self, name: str = "resident") -> tuple[float, float, float]:
+        """What 1,000 episodes add to one of the numbers of a sample, and the 95 % interval."""
+        points = [(each.episodes / 1000, getattr(each, name)) for each in self.samples]
+        return slope([point for point in points if point[0] >= self.warm_up / 1000])
 
     def problems(self, before: Sample, after: Sample) -> list[str]:
         """What is lost, and what is not as it was before."""
@@ -448,7 +456,9 @@ def soak(folder: Path, options: argparse.Namespace) -> tuple[Soak, Sample, Sampl
     before, run, traced = sample(0, began), Soak(folder, options.at_once, options.seed), None
     run.warm_up = options.warm_up
     try:
-        print(f"| {' | '.join(each.name for each in dataclasses.fields(Sample))} |\n|{' ---: |' * 7}")
+        print(
+            f"| {' | '.join(each.name for each in dataclasses.fields(Sample))} |\n|{' ---: |' * len(dataclasses.fields(Sample))}"
+        )
         while (done := len(run.account.asked)) < options.episodes:
             cancel = options.cancel_every and len(run.samples) % options.cancel_every == 1
             run.batch(min(options.every, options.episodes - done), 0.5 if cancel else None)
@@ -469,12 +479,13 @@ def soak(folder: Path, options: argparse.Namespace) -> tuple[Soak, Sample, Sampl
 def report(run: Soak, before: Sample, after: Sample) -> None:
     """Print what was counted."""
     account = run.account
-    middle, low, high = run.growth()
     print(f"\n{after.episodes} episodes, {account.steps} steps, {account.cancelled} runs cancelled, ", end="")
     print(f"{after.seconds:.0f} s, {after.episodes / after.seconds:.0f} episodes a second")
     print(f"stop reasons: {dict(account.reasons.most_common())}")
     print(f"calls by failure: {dict(account.failures.most_common())}; replies: {dict(account.finishes)}")
-    print(f"memory, KiB per 1,000 episodes behind {run.warm_up}: {middle:.1f} [{low:.1f}, {high:.1f}]")
+    for name in ("resident", "blocks"):
+        middle, low, high = run.growth(name)
+        print(f"{name} per 1,000 episodes behind {run.warm_up}: {middle:.1f} [{low:.1f}, {high:.1f}]")
     for name in ("threads", "handles", "children", "loops"):
         most = max(getattr(each, name) for each in run.samples)
         print(f"{name}: {getattr(before, name)} before, {most} at most, {getattr(after, name)} after")
