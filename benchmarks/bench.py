@@ -133,7 +133,7 @@ def _peer_versions() -> list[str]:
 def settings_of(chosen: argparse.Namespace) -> Settings:
     """What the options ask for; those that are not given are small where it should be quick."""
     rounds = chosen.rounds or (1 if chosen.quick else 9)
-    paragraphs = chosen.paragraphs or (16_000 if chosen.quick else 1_000_000)
+    paragraphs = chosen.paragraphs or (1_600 if chosen.quick else 1_000_000)
     return Settings(chosen.quick, rounds, chosen.cache, paragraphs, chosen.alone, chosen.model)
 
 

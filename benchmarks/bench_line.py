@@ -38,7 +38,7 @@ class Settings:
 
     def contest(self, contenders: Sequence[Contender], rounds: int | None = None, **options: Any) -> Runs:
         """The contest of these settings at one amount of work."""
-        return contest(contenders, rounds or self.rounds, self.alone, **options)
+        return contest(contenders, rounds or self.rounds, self.alone, not self.quick, **options)
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,16 @@ of 2 s. No rollout can be faster than its critical path, the longest sum of tool
 Turns in lock-step, as the vector environments of the peers and TRL's trainer make them, take at least the
 sum of the longest call of each turn; that number is computed, not measured.""",
     "trajectory": """\
-Episodes of 8 turns that add 2,000 tokens each, 400 of them sampled, become masked rows. Rows with merging
-hold every token once; one row a step repeats the prompt in each.""",
+Episodes of 8 turns that add 2,000 tokens each, 400 of them sampled, become masked rows, on one thread. Growth
+is in episodes: a sixteenth, a quarter, all.
+
+- ours: compares each prompt with all that came before it, id for id, and makes ids, mask, log-probs and
+  advantages of a row. Speed counts tokens of the rows, each of which is there once.
+- re-tokenising: the whole conversation is encoded anew at each turn by a small byte-pair tokenizer of the
+  `tokenizers` package; no masks are made.
+- memory copy: ids, masks, log-probs and advantages of all tokens as NumPy arrays (13 bytes a token), copied.
+- Memory is traced while rows of a quarter of the episodes are made; the padded arrays are made of those rows.
+- The append-only episodes are those of a real rollout with the default representation.""",
     "search": """\
 Generated paragraphs of 60 words by Zipf's law, queries of 6 words, the best 3, one thread. Growth is in
 paragraphs: a sixteenth, a quarter, all.

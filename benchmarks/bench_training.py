@@ -2,13 +2,67 @@
 
 from __future__ import annotations
 
-from bench_line import Line, Settings
-from contest import BenchError
+import statistics
+
+from bench_line import GROWTH, Line, Settings, growth, ratios, short, told
+from contest import OURS, BenchError, Contender
+
+
+def _speed(result: dict[str, float]) -> float:
+    return result["rows"] / 1e6
 
 
 def trajectory(settings: Settings) -> list[Line]:
-    raise BenchError("not written yet")
+    """Rows of 1,000 episodes of 8 turns of 2,000 tokens, their memory, and the tokens that they train."""
+    base = 4 if settings.quick else 1000
+    rounds = min(settings.rounds, 5)
+    sizes = {times: base * times // max(GROWTH) for times in GROWTH}
+    again = Contender("re-tokenising", "ours_training:retokenising", options={"episodes": max(1, base // 50)})
+    ours = Contender(OURS, "ours_training:building")
+    runs = {
+        times: settings.contest([ours, again], rounds, episodes=max(1, size)) for times, size in sizes.items()
+    }
+    found = runs[max(GROWTH)]
+    speeds, slower = found[OURS].numbers(_speed), found["re-tokenising"].numbers(_speed)
+    copies = [each["copy"] / 1e6 for each in found[OURS].rounds]
+    held = settings.contest(
+        [Contender(OURS, "ours_training:memory")], 1, episodes=max(1, base // (1 if settings.quick else 4))
+    )
+    bytes_of = held[OURS].rounds[0]
+    trained = settings.contest([Contender(OURS, "ours_training:appending")], 1, episodes=8)[OURS].rounds[0]
+    beside = [
+        f"re-tokenising each turn {told(slower)}, {short(statistics.median(ratios(slower, speeds)))}x",
+        f"memory copy {told(copies)}, {short(statistics.median(ratios(copies, speeds)))}x",
+    ]
+    merged, apart = (trained[name] / trained["unique"] for name in ("merged", "steps"))
+    most = bytes_of["most"] / bytes_of["arrays"]
+    return [
+        Line(
+            f"rows of {base:,} episodes of 8 turns of 2,000 tokens, M tokens/s",
+            told(speeds),
+            beside,
+            growth=growth(runs, _speed),
+            target="at least 5 M tokens/s",
+            met=statistics.median(speeds) >= 5,
+        ),
+        Line(
+            "memory of making them, bytes a token",
+            f"{short(bytes_of['most'])} at most, {short(bytes_of['stays'])} stay",
+            [f"the padded arrays {short(bytes_of['arrays'])}"],
+            f"{short(most)} of the arrays",
+            target="under 2 of the arrays",
+            met=most < 2,
+        ),
+        Line(
+            "tokens in rows of append-only episodes of 8 turns, of the unique ones",
+            f"{merged:.3f}",
+            [f"one row a step {apart:.3f}"],
+            target="at most 1.02",
+            met=merged <= 1.02,
+        ),
+    ]
 
 
 def vllm(settings: Settings) -> list[Line]:
+    """A rollout on vLLM's CPU build."""
     raise BenchError("not written yet")

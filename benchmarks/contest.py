@@ -129,11 +129,12 @@ class Worker:
 
 
 def contest(
-    contenders: Sequence[Contender], rounds: int, alone: bool = False, **options: Any
+    contenders: Sequence[Contender], rounds: int, alone: bool = False, warm: bool = True, **options: Any
 ) -> dict[str, Found]:
-    """Let the contenders take turns, after one round each that is not counted.
+    """Let the contenders take turns.
 
     Args:
+        warm: begin with a round of each that is not counted.
         alone: leave those out that run in the environment of the peers.
         options: arguments of each round.
 
@@ -147,7 +148,7 @@ def contest(
             stack.callback(worker.close)
             if alone and worker.contender.peers:
                 worker.absent = "left out"
-        for number in range(rounds + 1):
+        for number in range(0 if warm else 1, rounds + 1):
             start = number % len(workers)  # whoever comes first has no advantage by it
             for worker in workers[start:] + workers[:start]:
                 result = worker.round(options)
