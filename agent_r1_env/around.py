@@ -98,8 +98,8 @@ class Filled:
 def surrounded(tool: Tool, around: Callable[[Run], Run], filled: Filled) -> Tool:
     """The tool with ``around`` what runs it, in every episode.
 
-    It has no cache: what is kept would be shared with environments that simulate nothing, and would let the
-    trouble of an episode depend on others.
+    It is not inline, since it may wait. It has no cache: what is kept would be shared with environments that
+    simulate nothing, and would let the trouble of an episode depend on others.
     """
     begin = tool.begin
     return replace(
@@ -108,6 +108,7 @@ def surrounded(tool: Tool, around: Callable[[Run], Run], filled: Filled) -> Tool
         begin=None if begin is None else lambda: around(begin()),
         hidden=(*tool.hidden, *filled.more),
         cache=None,
+        inline=False,
     )
 
 

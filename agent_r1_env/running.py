@@ -22,7 +22,7 @@ from agent_r1_env.arguments import copied
 from agent_r1_env.errors import RateLimited, TimedOut, ToolError, TransientError
 from agent_r1_env.messages import FailureKind, ToolResult
 from agent_r1_env.output import Cut, as_text, safe, shortened, veiled
-from agent_r1_env.threads import Handed, Outcome, hand
+from agent_r1_env.threads import Handed, Outcome, hand, outcome_here
 from agent_r1_env.tool import Tool, ToolOutput
 
 logger = logging.getLogger(__name__)
@@ -32,12 +32,14 @@ _GRACE = 0.1
 """Seconds that a cancelled coroutine may take to clean up before it counts as hanging."""
 
 
-def begin(call: Call) -> Running | Governed | ToolResult:
-    """Begin a call; a result comes back at once if it was refused.
+def begin(call: Call) -> Running | Governed | Inline | ToolResult:
+    """Begin a call; a result comes back at once if it was refused. An inline one is over then.
 
     Raises:
         RuntimeError: the system gives no more threads.
     """
+    if call.tool.inline:
+        return Inline(call)
     if call.tool.limits is None and limits.RUNNING.take():
         if (refusal := call.hung()) is not None:
             limits.RUNNING.give()
@@ -87,6 +89,10 @@ class Call:
         started = self.start()
         started.over.add_done_callback(then)
         return started
+
+    def here(self) -> Outcome:
+        """Make it on the caller's thread."""
+        return outcome_here(self.run, self._given(), _show)
 
     def _given(self) -> dict[str, Any]:
         # A copy, for what a tool changes in it must change neither the record nor the next attempt.
@@ -229,6 +235,22 @@ class Running:
         over = self._started.over
         if not self._started.done() or (self._started.cancelled() and not over.done()):
             limits.RUNNING.hang(over)
+
+
+class Inline:
+    """A call that was made where it was begun, by a tool whose author says that it returns at once."""
+
+    def __init__(self, call: Call) -> None:
+        self._call, self._outcome = call, call.here()
+
+    def wait(self) -> ToolResult:
+        return self._call.result(self._outcome)
+
+    async def wait_async(self) -> ToolResult:
+        return self.wait()
+
+    def leave(self) -> None:
+        """Nothing of it runs."""
 
 
 class Governed:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
 MAX_IDLE = 64
 """Threads kept for the next calls; those beyond end when their call does."""
@@ -107,13 +107,35 @@ class Handed:
         self._door.release()
 
 
-def outcome_of(function: Callable[..., Any], arguments: dict[str, Any], finish: Finish) -> Outcome:
-    """What becomes of a call, made here and now; it never raises."""
+def outcome_here(function: Callable[..., Any], arguments: dict[str, Any], finish: Finish) -> Outcome:
+    """What becomes of a call that is made on the caller's own thread, however long it takes.
+
+    As on a thread of its own, it sees a copy of the caller's context and raises nothing; but Ctrl-C is meant
+    for the program and not for the tool.
+    """
+    outcome = contextvars.copy_context().run(outcome_of, function, arguments, finish, _refused)
+    interrupted = isinstance(outcome.failure, KeyboardInterrupt)
+    if interrupted and threading.current_thread() is threading.main_thread():
+        raise KeyboardInterrupt from outcome.failure
+    return outcome
+
+
+def outcome_of(
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    finish: Finish,
+    settle: Callable[[Any], Any] | None = None,
+) -> Outcome:
+    """What becomes of a call, made here and now; it never raises.
+
+    Args:
+        settle: what is done with a coroutine that a function returns; by default, it is run.
+    """
     began = time.perf_counter()
     try:
         value = function(**arguments)
         if inspect.isawaitable(value):  # a function that hides a coroutine, such as a lambda
-            value = asyncio.run(_settled(value))
+            value = asyncio.run(_settled(value)) if settle is None else settle(value)
         return Outcome(finish(value), None, time.perf_counter() - began)
     except BaseException as failure:  # SystemExit in a tool ends the call, not the process
         return Outcome(None, failure, time.perf_counter() - began)
@@ -121,6 +143,12 @@ def outcome_of(function: Callable[..., Any], arguments: dict[str, Any], finish: 
 
 async def _settled(value: Any) -> Any:
     return await value
+
+
+def _refused(value: Any) -> NoReturn:
+    if (close := getattr(value, "close", None)) is not None:
+        close()  # else Python would say that nobody awaited it
+    raise TypeError("an inline tool returned something to be awaited; take inline out of it")
 
 
 class _Threads:

@@ -18,6 +18,8 @@ from agent_r1_env.parameters import check_parameters
 from agent_r1_env.signature import compare, converters_of, describe, description_of, hidden_of
 from agent_r1_env.workers import is_coroutine_function
 
+PATIENCE = 30.0
+"""Seconds that a call may take, unless its tool says otherwise."""
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 Reward = float | Mapping[str, float] | Callable[[ToolResult], float]
 
@@ -57,6 +59,9 @@ class Tool:
             call failed, ``TransientError`` if it may go better the next time.
             A coroutine function runs on an event loop of its own and must not block it.
         timeout: seconds that one attempt at a call may take.
+        inline: ``run`` only computes a little and always returns at once, so it is called on the thread that
+            steps, which saves waking another. Then nothing can end it: an inline tool that hangs, hangs its
+            environment, and every episode of the same event loop.
         max_result_chars: longer results are cut, with a notice.
         max_result_tokens: the same in tokens, where the environment has a tokenizer.
         close: called once when the environment that owns the tool is closed.
@@ -85,7 +90,7 @@ class Tool:
     description: str
     parameters: dict[str, Any]
     run: Callable[..., Any]
-    timeout: float = 30.0
+    timeout: float = PATIENCE
     max_result_chars: int = 8000
     max_result_tokens: int | None = None
     close: Callable[[], Any] | None = field(default=None)
@@ -103,6 +108,7 @@ class Tool:
     accepts: dict[str, Any] | None = None
     veiled: tuple[str, ...] = field(default=(), repr=False)
     paraphrases: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    inline: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or NAME.fullmatch(self.name) is None:
@@ -117,6 +123,8 @@ class Tool:
             raise ValueError(
                 f"{self.name} takes {self.hidden[0]!r}, so its results cannot be cached by arguments"
             )
+        if self.inline:
+            self._check_inline()
         check_parameters(self._accepted)
         # A copy: what is checked stays what is shown, whatever the caller does with theirs.
         object.__setattr__(self, "parameters", copy.deepcopy(self.parameters))
@@ -181,6 +189,25 @@ class Tool:
     def _checker(self) -> ArgumentChecker:
         return ArgumentChecker(self.name, self._accepted)
 
+    def _check_inline(self) -> None:
+        if self.awaited:
+            raise ValueError(
+                f"{self.name} is a coroutine function, which runs on a loop of its own; take inline out"
+            )
+        asked = {
+            "timeout": self.timeout != PATIENCE,
+            "retries": self.retries.times,
+            "rate_limit": self.rate_limit,
+            "concurrency": self.concurrency,
+            "cache": self.cache,
+        }
+        for key, given in asked.items():
+            if given:
+                raise ValueError(
+                    f"{self.name} is inline, so nobody waits for it and {key} cannot be kept; "
+                    f"take out inline or {key}"
+                )
+
     @property
     def _accepted(self) -> dict[str, Any]:
         return self.parameters if self.accepts is None else self.accepts
@@ -200,6 +227,7 @@ class ToolOptions(TypedDict, total=False):
     reward: Reward | None
     secrets: Mapping[str, str]
     version: str
+    inline: bool
 
 
 @overload
@@ -243,7 +271,10 @@ def tool(
     Raises:
         SignatureFault: an argument has no annotation, or one that JSON cannot express; or the function
             doesn't fit the given ``parameters``.
+        ValueError: an option is wrong, see ``Tool``; or it is inline and has a time-out.
     """
+    if options.get("inline") and "timeout" in options:
+        raise ValueError("an inline tool has no timeout: nobody waits for it; take out inline or timeout")
 
     def make(function: Callable[..., Any]) -> Tool:
         given, hidden = options.get("secrets", ()), hidden_of(function, parameters)

@@ -26,7 +26,7 @@ from agent_r1_env.begun import Begun, Snapshot, begun
 from agent_r1_env.errors import ArgumentError, nearest
 from agent_r1_env.messages import CallError, FailureKind, ToolCall, ToolResult
 from agent_r1_env.output import as_text
-from agent_r1_env.running import Call, Governed, Running, begin, refused, told
+from agent_r1_env.running import Call, Governed, Inline, Running, begin, refused, told
 from agent_r1_env.threads import Outcome
 from agent_r1_env.tool import Tool
 
@@ -38,7 +38,7 @@ _CLEANING = 0.2
 """Seconds that calls which were cancelled have to clean up before the results of their reply come back."""
 
 
-_Started = Running | Governed | ToolResult
+_Started = Running | Governed | Inline | ToolResult
 """A call on its way, or refused."""
 
 

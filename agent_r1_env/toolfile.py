@@ -24,8 +24,9 @@ from agent_r1_env.signature import (
     signature_of,
 )
 from agent_r1_env.tool import Tool
-from agent_r1_env.toollimits import LIMITS, filled_secrets, limits_of, secrets_of
+from agent_r1_env.toollimits import LIMITS, WAITING, filled_secrets, limits_of, secrets_of
 from agent_r1_env.toolobjects import SHARED, built, by_episode
+from agent_r1_env.workers import is_coroutine_function
 
 OVERRIDES = ("config", "description", *LIMITS)
 """The keys of a tool's file that whoever loads it may set anew; ``config`` is merged key by key."""
@@ -192,7 +193,23 @@ def _limits(entry: Entry, plan: _Plan, overrides: Collection[str]) -> dict[str, 
     if plan.made is not None:
         said = {*entry.file.data, *overrides}
         limits |= {key: getattr(plan.made, key) for key in LIMITS if key not in said}
+    if limits["inline"]:
+        _check_inline(entry, plan.target)
     return limits
+
+
+def _check_inline(entry: Entry, target: Any) -> None:
+    """Refuse what asks to be waited for. Values that are not written in the file are refused by ``Tool``."""
+    called = target.__call__ if isinstance(target, type) else target
+    if is_coroutine_function(called):
+        reason = f"{entry.get('run')} is a coroutine function, which cannot run inline; take inline out"
+        raise entry.error(reason, "inline" if "inline" in entry.file.data else "run", of_key=True)
+    for key in WAITING:
+        if key in entry.file.data:
+            reason = (
+                f"the tool is inline, so nobody waits for it and {key!r} cannot be kept; take one of them out"
+            )
+            raise entry.error(reason, key, of_key=True)
 
 
 def _backend(entry: Entry) -> Any:

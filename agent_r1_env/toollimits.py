@@ -89,6 +89,13 @@ def _reward(entry: Entry, said: Any) -> Reward | None:
     return rule
 
 
+def _inline(entry: Entry, said: Any) -> bool:
+    if said and "run" not in entry.data:
+        reason = "key 'inline' is for Python functions; what others do for a tool has to be waited for"
+        raise entry.error(reason, "inline", of_key=True)
+    return bool(said)
+
+
 def _number(entry: Entry, said: Any) -> Any:
     if said is not None and not math.isfinite(said):
         raise ValueError(f"must be a finite number, but it is {said!r}")
@@ -104,6 +111,9 @@ _READERS = {
     "concurrency": _concurrency,
     "cache": _cache,
     "reward": _reward,
+    "inline": _inline,
 }
 LIMITS = tuple(_READERS)
 """The keys of a tool's file, and the attributes of ``Tool``, that say how it is run."""
+WAITING = ("timeout", "retries", "rate_limit", "concurrency", "cache")
+"""Those of a tool that is waited for; an inline one has none of them."""

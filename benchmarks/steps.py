@@ -161,6 +161,7 @@ def table(turns: list[int], steps: int) -> list[tuple[str, list[Cost]]]:
     """Ways to step, each with its costs at so many turns an episode."""
     kinds = [
         ("no call", [tool(lookup)], False),
+        ("an inline function", [tool(inline=True)(lookup)], True),
         ("a function", [tool(lookup)], True),
         ("a coroutine function", [tool(name="lookup")(looked_up)], True),
     ]

@@ -224,6 +224,17 @@ def test_overrides_come_before_the_file(write: Any) -> None:
             yaml(more="timeout: 0"),
             "weather.yaml:4:10: key 'timeout' must be more than 0, but it is an integer",
         ),
+        (yaml(more="inline: yes please"), "weather.yaml:4:9: key 'inline' must be a boolean"),
+        (
+            yaml(more="inline: true\ntimeout: 30"),
+            "weather.yaml:5:1: the tool is inline, so nobody waits for it and 'timeout' cannot be kept",
+        ),
+        (yaml(more="inline: true\ncache: true"), "weather.yaml:5:1: the tool is inline"),
+        (yaml("later", more="inline: true"), "weather.yaml:4:1: ./code.py:later is a coroutine function"),
+        (
+            "name: weather\ndescription: x\nparameters: {type: object}\ninline: true\nhttp: {url: 'http://x/'}\n",
+            "weather.yaml:4:1: key 'inline' is for Python functions",
+        ),
         (yaml(more="timeout:"), "weather.yaml:4:9: key 'timeout' must be a number, but it is null"),
         (yaml(more="config: [a]"), "weather.yaml:4:9: key 'config' must be an object, but it is a list"),
         (yaml(more="max_result_chars: 1.5"), "weather.yaml:4:19: key 'max_result_chars' must be an integer"),
