@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from bench_line import GROWTH, Line, Settings, growth, ratios, short, told
-from contest import OURS, BenchError, Contender
+from contest import OURS, Contender
 
 
 def _speed(result: dict[str, float]) -> float:
@@ -64,5 +64,28 @@ def trajectory(settings: Settings) -> list[Line]:
 
 
 def vllm(settings: Settings) -> list[Line]:
-    """A rollout on vLLM's CPU build."""
-    raise BenchError("not written yet")
+    """Episodes with tools that wait, on vLLM's CPU build; one engine serves all sides, so one process does."""
+    rounds = 1 if settings.quick else min(settings.rounds, 3)
+    size = {"episodes": 4, "turns": 2} if settings.quick else {"episodes": 32, "turns": 4}
+    given = {"model": settings.model} if settings.model else {}
+    found = settings.contest([Contender(OURS, "vllm_rollout:measure")], rounds, **size, **given)[OURS].rounds
+    ours, trl, alone = ([each[name] for each in found] for name in ("ours", "trl", "alone"))
+    faster, longer = ratios(trl, ours), ratios(ours, alone)
+    return [
+        Line(
+            f"rollout on vLLM of {size['episodes']} episodes of {size['turns']} turns, s",
+            told(ours),
+            [f"TRL {told(trl)}, {short(statistics.median(faster))}x"],
+            f"{told(faster)} times TRL's rate",
+            target="at least 2 times",
+            met=statistics.median(faster) >= 2,
+        ),
+        Line(
+            "the same, beside vLLM alone, s",
+            told(ours),
+            [f"vLLM alone {told(alone)}, {short(1 / statistics.median(longer))}x"],
+            f"{told(longer)} of vLLM alone",
+            target="at most 1.15",
+            met=statistics.median(longer) <= 1.15,
+        ),
+    ]
