@@ -64,7 +64,7 @@ def trajectory(settings: Settings) -> list[Line]:
 
 
 def vllm(settings: Settings) -> list[Line]:
-    """Episodes with tools that wait, on vLLM's CPU build; one engine serves all sides, so one process does."""
+    """Episodes with tools that wait, on vLLM's CPU build; all sides share an engine, so one process does."""
     rounds = 1 if settings.quick else min(settings.rounds, 3)
     size = {"episodes": 4, "turns": 2} if settings.quick else {"episodes": 32, "turns": 4}
     given = {"model": settings.model} if settings.model else {}
