@@ -69,6 +69,7 @@ def trainer(plan: Recipe, args: Any, results: Results, progress: Progress) -> Ag
             weight_by=plan.weight_by,
             episodes_path=results.episodes,
             concurrency=plan.concurrency,
+            executor=plan.executor,
             rows_at_once=plan.rows_at_once,
             servers=plan.servers,
             weight_sync=plan.weight_sync,

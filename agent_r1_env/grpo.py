@@ -39,6 +39,7 @@ from agent_r1_env.batch import (
 from agent_r1_env.colocate import generating
 from agent_r1_env.episode import Episode, EpisodeFile
 from agent_r1_env.evaluate import make
+from agent_r1_env.executors import Executor
 from agent_r1_env.metrics import coverage, covered, of_advantages
 from agent_r1_env.overlap import Ahead, Overlap
 from agent_r1_env.overlong import Limit
@@ -87,6 +88,7 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
         weight_by: str = "episode",
         episodes_path: str | Path | None = None,
         concurrency: int = 64,
+        executor: Mapping[str, Any] | None = None,
         rows_at_once: int | None = None,
         representation: str = "steps",
         structured: bool = False,
@@ -113,6 +115,8 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
                 has, each "step", or each "token"; see `weights` for the loss types that sum over tokens.
             episodes_path: a file to which each episode is appended when it ends, by the main process.
             concurrency: episodes that run at the same time in each process.
+            executor: where environments and tools are: arguments of `executors.Executor`, such as
+                ``{"kind": "ray", "workers": 4}``. By default they are in this process.
             rows_at_once: rows in one forward and backward pass; a batch takes as many passes as it needs.
                 By default ``per_device_train_batch_size``.
             representation: "steps", "tokens" or "messages", see `agent_r1_env.representation`.
@@ -143,6 +147,10 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
                 f"{algorithm} compares with a greedy episode of each task, which a rollout of your own does "
                 "not play; leave rollout out, or use 'rloo'"
             )
+        self._executor = Executor.of(executor)
+        self._executor.check(env)
+        if rollout is not None and self._executor.kind != "local":
+            raise ValueError("executor says where the built-in rollout plays; leave out it or rollout")
         self._representation, self._structured = check(representation), structured
         self._overlong = None if overlong is None else Limit(**overlong)
         if weight_by not in UNITS:

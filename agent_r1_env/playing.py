@@ -13,6 +13,7 @@ from accelerate.utils import gather_object
 from agent_r1_env.engines import Engine, Sampling, Updatable
 from agent_r1_env.episode import Episode, EpisodeFile
 from agent_r1_env.errors import EngineError
+from agent_r1_env.executors import Executor
 from agent_r1_env.overlap import Ages, Ahead, Batch, Fetched, Lookahead, Overlap
 from agent_r1_env.rollout import EpisodeRequest, Rollout
 from agent_r1_env.weighed import WeighedGRPOTrainer
@@ -28,6 +29,7 @@ class PlayingGRPOTrainer(WeighedGRPOTrainer):
     _env: str
     _env_kwargs: Mapping[str, Any] | None
     _concurrency: int
+    _executor: Executor = Executor()
     _representation: str
     _structured: bool
     _custom_play: Play | None
@@ -114,7 +116,7 @@ class PlayingGRPOTrainer(WeighedGRPOTrainer):
 
     def _new_rollout(self) -> Rollout:
         assert self._engine is not None  # whoever plays gave it the weights of now
-        return Rollout(
+        return self._executor.rollout(
             self._env,
             self._env_kwargs,
             engine=self._engine,

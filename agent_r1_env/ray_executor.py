@@ -53,6 +53,7 @@ class RayRollout(Rollout):
     "error".
 
     Attributes:
+        spec: what each actor is made of.
         redone: times that an episode was begun again, in all runs.
         lost: actors that died.
     """
@@ -109,7 +110,7 @@ class RayRollout(Rollout):
         options: dict[str, Any] = {"representation": representation, "structured": structured}
         options["max_prompt_tokens"] = max_prompt_tokens
         at_once = math.ceil(concurrency / workers)
-        self._spec = WorkerSpec(
+        self.spec = WorkerSpec(
             EnvOrigin.of(env_id, imports), dict(env_kwargs or {}), policy, {**options, "concurrency": at_once}
         )
         self._workers, self._at_once = workers, at_once
@@ -251,7 +252,7 @@ class RayRollout(Rollout):
         actor = ray.remote(EpisodeWorker).options(
             num_cpus=self._cpus, max_concurrency=self._at_once + 8, max_restarts=0, max_task_retries=0
         )
-        member = _Member(self._made, actor.remote(self._spec))
+        member = _Member(self._made, actor.remote(self.spec))
         self._made += 1
         self._members.append(member)
         task = asyncio.create_task(self._join(member))

@@ -57,6 +57,7 @@ class Recipe:
         critic: fields of `agent_r1_env.critic_settings.CriticSettings`, for the algorithm "ppo" alone.
         lora: trains an adapter; None trains all weights.
         health: limits of `agent_r1_env.health.LIMITS` in place of the default ones.
+        executor: fields of `agent_r1_env.executors.Executor`.
         threads: OpenMP threads on a CPU; None leaves them alone.
         servers: addresses of vLLM servers that sample; by default vLLM runs beside the trainer.
         weight_sync: how they get weights, "nccl" or "disk"; None is what the machine can do.
@@ -84,6 +85,7 @@ class Recipe:
     overlap: Mapping[str, Any] | None = None
     weight_by: str = "episode"
     concurrency: int = 64
+    executor: Mapping[str, Any] = field(default_factory=dict)
     rows_at_once: int | None = None
     threads: int | None = None
     servers: Sequence[str] = ()
