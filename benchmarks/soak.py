@@ -263,7 +263,8 @@ class Sample:
 def sample(episodes: int, began: float) -> Sample:
     """Look at this process."""
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:  # glibc has it, musl does not
+        trim(0)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return Sample(
         episodes,
@@ -456,9 +457,8 @@ def soak(folder: Path, options: argparse.Namespace) -> tuple[Soak, Sample, Sampl
     before, run, traced = sample(0, began), Soak(folder, options.at_once, options.seed), None
     run.warm_up = options.warm_up
     try:
-        print(
-            f"| {' | '.join(each.name for each in dataclasses.fields(Sample))} |\n|{' ---: |' * len(dataclasses.fields(Sample))}"
-        )
+        names = [each.name for each in dataclasses.fields(Sample)]
+        print(f"| {' | '.join(names)} |\n|{' ---: |' * len(names)}")
         while (done := len(run.account.asked)) < options.episodes:
             cancel = options.cancel_every and len(run.samples) % options.cancel_every == 1
             run.batch(min(options.every, options.episodes - done), 0.5 if cancel else None)
