@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,8 @@ PROFILED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 ROUNDS = {"start": 1}
 SHOWN = 25
+LINE = re.compile(r":\d+\)$")
+"""What tells a frame's line: samples are added up by function."""
 
 
 def profile(row: str, settings: Settings) -> str:
@@ -59,7 +62,7 @@ def told(samples: Sequence[str]) -> str:
     within: Counter[str] = Counter()
     for sample in samples:
         stack, _, number = sample.rpartition(" ")
-        frames = [frame.rpartition(":")[0] + ")" for frame in stack.split(";")]  # without the line
+        frames = [LINE.sub(")", frame) for frame in stack.split(";")]
         alone[frames[-1]] += int(number)
         for frame in set(frames):
             within[frame] += int(number)
