@@ -6,15 +6,21 @@ import asyncio
 import importlib.util
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
 import pytest
+from jsonschema import Draft202012Validator
 
+from agent_r1_env import formats, metrics, structure
+from agent_r1_env.batch import facts
+from agent_r1_env.catalog import builtin_root
 from agent_r1_env.engines import Generation, Sampling
 from agent_r1_env.errors import EngineError, MissingExtra, PromptTooLong
 from agent_r1_env.rollout import EpisodeRequest, Rollout
+from agent_r1_env.spaces import UnicodeText
 from agent_r1_env.testing import tiny_llama
 from agent_r1_env.trajectory import rows, sampled_ids, trained_ids
 
@@ -51,6 +57,21 @@ def model(folder: str) -> Any:
     from transformers import LlamaForCausalLM
 
     return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+@pytest.fixture(scope="module")
+def policy() -> Iterator[Any]:
+    """The quickstart policy, which writes calls."""
+    from agent_r1_env.engines.vllm import VLLMEngine
+
+    made = VLLMEngine.load(str(builtin_root() / "trainers" / "quickstart" / "policy"), max_model_len=LENGTH)
+    yield made
+    made.close()
+
+
+def described(name: str, **properties: Any) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": properties, "required": list(properties)}
+    return {"type": "function", "function": {"name": name, "description": "", "parameters": parameters}}
 
 
 def scored(model: Any, prompt: list[int], ids: list[int], temperature: float) -> list[float]:
@@ -244,6 +265,41 @@ def test_many_episodes_run_through_with_the_ids_that_were_sampled(engine: Any) -
     del gym.registry["VLLMTest/Sum-v0"]
 
 
+class Talk(gym.Env[str, str]):
+    """A conversation that goes on for three replies, whatever they say."""
+
+    observation_space = action_space = UnicodeText()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, Any]:
+        self.messages = [{"role": "user", "content": "Say something. " * 20}]
+        return "", {"messages": list(self.messages)}
+
+    def step(self, reply: str) -> tuple[str, float, bool, bool, Any]:
+        self.messages += [
+            {"role": "assistant", "content": reply},
+            {"role": "user", "content": "Go on. " * 20},
+        ]
+        return "", 0.0, len(self.messages) > 6, False, {"messages": list(self.messages)}
+
+
+def test_later_steps_of_an_episode_find_their_beginning_in_the_cache(engine: Any) -> None:
+    gym.register("VLLMTest/Talk-v0", entry_point=Talk)
+    with Rollout("VLLMTest/Talk-v0", engine=engine, sampling=Sampling(20, seed=0)) as rollout:
+        episode = rollout.run([EpisodeRequest(task=None, seed=0)])[0]
+        with engine.updating(9):
+            pass
+        later = rollout.run([EpisodeRequest(task=None, seed=0)])[0]
+        engine.version = None
+    del gym.registry["VLLMTest/Talk-v0"]
+    for played in (episode, later):
+        assert [step.cached_tokens == 0 for step in played.steps] == [True, False, False]
+        for before, step in zip(played.steps, played.steps[1:], strict=False):
+            assert step.cached_tokens is not None
+            assert len(before.prompt_ids) - BLOCK <= step.cached_tokens < len(step.prompt_ids)
+    assert set(later.steps[0].versions) == {9}
+    assert 0.3 < metrics.of_batch([facts(episode)])["prefix_cache_hit_rate"] < 1
+
+
 async def test_an_engine_that_breaks_reaches_every_waiter(
     engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +326,32 @@ async def test_one_request_that_vllm_refuses_harms_no_other(engine: Any) -> None
     assert "out of vocabulary" in str(bad)
 
 
+async def test_a_call_once_begun_is_valid_under_a_grammar(policy: Any) -> None:
+    """A policy that was taught one tool, sampled hot."""
+    tools = [described("search", query={"type": "string"}, top={"enum": [1, 2, 3]})]
+    held = structure.structured(formats.get("hermes"))(tools)
+    ids = policy.tokenizer.encode("Find Tora Venn.", add_special_tokens=False)
+
+    async def replies(grammar: str) -> list[tuple[str, Generation]]:
+        asked = Sampling(64, temperature=2.0, structure=grammar)
+        made = await asyncio.gather(*[policy.generate(ids, replace(asked, seed=i)) for i in range(64)])
+        return [(policy.tokenizer.decode(each.ids, skip_special_tokens=True), each) for each in made]
+
+    free, first, again = await replies(""), await replies(held), await replies(held)
+    assert [each.ids for _, each in first] == [each.ids for _, each in again], "seeds hold"
+    parse = formats.get("hermes").parse
+    check = Draft202012Validator(tools[0]["function"]["parameters"])
+    begun = [(parse(text, tools), each) for text, each in first if "<tool_call>" in text]
+    assert len(begun) > 3
+    for parsed, each in begun:
+        assert not parsed.errors or each.finish_reason == "length"
+        for call in parsed.calls:
+            check.validate(call.arguments)
+    wrong = [parse(text, tools) for text, _ in free if "<tool_call>" in text]
+    assert any(p.errors or any(not check.is_valid(c.arguments) for c in p.calls) for p in wrong)
+    assert any("<tool_call>" not in text for text, _ in first), "other text is free"
+
+
 def test_raw_logprobs_are_refused(folder: str) -> None:
     from agent_r1_env.engines.vllm import VLLMEngine
 
@@ -288,6 +370,6 @@ def test_a_missing_vllm_is_one_line_with_the_command(monkeypatch: pytest.MonkeyP
 
 
 def test_a_closed_engine_leaves_no_thread(engine: Any) -> None:
-    assert sum(thread.name == "vllm" for thread in threading.enumerate()) == 1
+    before = sum(thread.name == "vllm" for thread in threading.enumerate())
     engine.close()
-    assert sum(thread.name == "vllm" for thread in threading.enumerate()) == 0
+    assert sum(thread.name == "vllm" for thread in threading.enumerate()) == before - 1
