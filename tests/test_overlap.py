@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +18,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from agent_r1_env.catalog import builtin_root
 from agent_r1_env.engines import Generation, Sampling
 from agent_r1_env.engines.scripted import ScriptedEngine
 from agent_r1_env.episode import Episode, Step, read_episodes
@@ -271,12 +275,9 @@ def build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str) -> Iterat
     monkeypatch.setattr(colocate, "MergingVLLMGeneration", Generator)
     made = []
 
-    class Trainer(AgentGRPOTrainer):
-        def _new_engine(self) -> Any:
-            return Seeded(self._tokenizer)
-
     def build(overlap: int | None = None, tasks: int = 64, name: str = "run", **changes: Any) -> Any:
         given = {key: changes.pop(key) for key in ("algorithm", "callbacks") if key in changes}
+        kind = changes.pop("kind", AgentGRPOTrainer)
         options: dict[str, Any] = {
             "per_device_train_batch_size": 4,
             "num_generations": 2,
@@ -293,7 +294,7 @@ def build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str) -> Iterat
             "use_vllm": True,
             **changes,
         }
-        trainer = Trainer(
+        trainer = type("Trainer", (kind,), {"_new_engine": lambda self: Seeded(self._tokenizer)})(
             model,
             "Test/Echo-v0",
             GRPOConfig(str(tmp_path / name), **options),
@@ -451,6 +452,15 @@ def test_a_greedy_episode_of_each_task_is_played_ahead_too(build: Callable[..., 
     assert [entry["agent/staleness/max"] for entry in log(made)] == [0, 1]
 
 
+def test_a_critic_learns_from_batches_that_were_played_ahead(build: Callable[..., Any]) -> None:
+    from agent_r1_env.ppo import AgentPPOTrainer
+
+    made = build(1, kind=AgentPPOTrainer, max_steps=3, learning_rate=1e-3)
+    made.train()
+    assert [entry["agent/staleness/max"] for entry in log(made)] == [0, 1, 1]
+    assert all(entry["critic/grad_norm"] > 0 for entry in log(made))
+
+
 def test_a_token_beyond_the_bound_is_a_fault(build: Callable[..., Any]) -> None:
     made = build(1, max_steps=3)
     made._engine.generate = _too_old(made._engine.generate)
@@ -464,3 +474,57 @@ def _too_old(generate: Any) -> Any:
         return dataclasses.replace(found, versions=[0] * len(found.ids))
 
     return generate_for_ever_0
+
+
+VLLM = """
+import json, sys, threading
+import agent_r1_env
+from transformers import TrainerCallback
+from trl import GRPOConfig
+from agent_r1_env.grpo import AgentGRPOTrainer
+
+SETTINGS = dict(
+    use_vllm=True, vllm_max_model_length=1024, use_cpu=True, gradient_checkpointing=False,
+    max_steps=4, num_generations=8, per_device_train_batch_size=16, max_completion_length=48,
+    learning_rate=5e-3, lr_scheduler_type="constant",
+    logging_steps=1, report_to="none", save_strategy="no", disable_tqdm=True,
+)
+
+class OneUpdate(TrainerCallback):
+    def on_step_end(self, args, state, control, optimizer=None, lr_scheduler=None, **_):
+        lr_scheduler.base_lrs = [0.0] * len(lr_scheduler.base_lrs)
+        for group in optimizer.param_groups:
+            group["lr"] = 0.0
+
+if __name__ == "__main__":
+    trainer = AgentGRPOTrainer(
+        sys.argv[1], "AgentR1/HotpotQA-v0", GRPOConfig(sys.argv[2], **SETTINGS),
+        env_kwargs={"split": "train", "source": "embedded"}, callbacks=[OneUpdate()],
+        overlap={"staleness": 1},
+    )
+    trainer.train()
+    trainer.close()
+    log = [entry for entry in trainer.state.log_history if "reward" in entry]
+    threads = [thread.name for thread in threading.enumerate()]
+    json.dump({"log": log, "threads": threads}, open(sys.argv[3], "w"))
+"""
+
+
+@pytest.mark.slow
+def test_vllm_samples_with_the_weights_that_its_tokens_say(tmp_path: Path) -> None:
+    """Weights move far at the first update and never again: only the second batch is not of those of now."""
+    pytest.importorskip("vllm")
+    policy = builtin_root() / "trainers" / "quickstart" / "policy"
+    if not policy.is_dir():
+        pytest.skip(f"no quickstart policy at {policy}")
+    script, out = tmp_path / "script.py", tmp_path / "log.json"
+    script.write_text(VLLM)
+    command: list[Any] = [sys.executable, script, policy, tmp_path / "out", out]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    found = json.loads(out.read_text())
+    gaps = [entry["sampling/sampling_logp_difference/mean"] for entry in found["log"]]
+    assert [gap < 1e-4 for gap in gaps] == [True, False, True, True], gaps
+    assert [entry["agent/staleness/max"] for entry in found["log"]] == [0, 1, 1, 1]
+    assert [entry["agent/drift"] for entry in found["log"]] == [0] * 4
+    assert not {"overlap", "vllm"} & set(found["threads"])
