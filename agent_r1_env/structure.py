@@ -53,8 +53,8 @@ def warn_of_training(corrected: bool) -> None:
         corrected: whether the loss weighs tokens by their probability under trainer and sampler.
     """
     warnings.warn(
-        "structured calls in training: the sampler's log-probs are those under the grammar, the trainer's are "
-        "of the free policy, and they differ wherever the grammar took something away; "
+        "structured calls in training: the sampler's log-probs are under the grammar, the trainer's of the "
+        "free policy, and they differ wherever the grammar took something away; "
         + (
             "vllm_importance_sampling_correction weighs such tokens down"
             if corrected

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from agent_r1_env import compact
-from agent_r1_env.compact import Floats, Ints, Numbers
-from agent_r1_env.episode import Episode
+from agent_r1_env.compact import Floats, Ints, Numbers, Tape
+from agent_r1_env.episode import Episode, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +167,28 @@ def rows(
         raise ValueError(f"episode {index} has {steps} steps but {given} advantages were given")
     advantage_mask = loss_mask if advantage_mask is None else advantage_mask
     drafts: list[_Draft] = []
-    for number, (step, stamp) in enumerate(zip(episode.steps, advantage_per_step, strict=True)):
-        if not len(step.response_ids):
+    for number, (prompt, reply) in enumerate(_ids(episode.steps)):
+        if not len(reply):
             continue
-        prompt = compact.ints(step.prompt_ids)
         if merge and drafts and prompt.begins_with(drafts[-1].held):
             drafts[-1].held = prompt
         else:
             drafts.append(_Draft(prompt, prompt))
-        drafts[-1].reply(number, compact.ints(step.response_ids), step.logprobs, float(stamp))
+        drafts[-1].reply(number, reply, episode.steps[number].logprobs, float(advantage_per_step[number]))
     return [draft.row(index, loss_mask, advantage_mask) for draft in drafts]
+
+
+def _ids(steps: Sequence[Step]) -> list[tuple[Numbers[int], Numbers[int]]]:
+    """Prompt and reply of each step; what comes in lists is packed together."""
+    tape = Tape()
+    packed = [
+        (step.prompt_ids, step.response_ids)
+        if isinstance(step.prompt_ids, Numbers) and isinstance(step.response_ids, Numbers)
+        else tape.ids(step.prompt_ids, step.response_ids)
+        for step in steps
+    ]
+    tape.pack()
+    return packed
 
 
 def sampled_ids(episode: Episode) -> list[int]:

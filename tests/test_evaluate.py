@@ -21,6 +21,7 @@ from agent_r1_env.engines.scripted import ScriptedEngine
 from agent_r1_env.env import ToolEnv
 from agent_r1_env.episode import Episode, read_episodes
 from agent_r1_env.errors import AgentR1Error, UnknownName
+from agent_r1_env.eval_screen import report
 from agent_r1_env.evaluate import choose, evaluate, find_policy, make, shard_of
 from agent_r1_env.runfolder import load
 from agent_r1_env.statistics import interval
@@ -234,6 +235,15 @@ def test_rows_are_plain_data() -> None:
     assert row["metrics"]["sub_exact_match"] == row["metrics"]["f1"] == 1.0
     assert row["prompt_tokens"] > row["reply_tokens"] > 0
     assert "rows" not in found.to_dict()
+
+
+def test_an_evaluation_says_what_the_prefix_cache_was_worth() -> None:
+    row = evaluate(ENV, policy=knows, n=1).rows[0]
+    told = {**row, "cached_tokens": 30, "cached_of": 40}
+    found = summarise([told, {**told, "cached_of": 80}, row], env_id="x", policy="y")
+    assert found.prefix_cache_hit_rate == 0.5
+    assert "prefix-cache hits  0.500" in report(found)
+    assert summarise([row], env_id="x", policy="y").to_dict()["prefix_cache_hit_rate"] is None
 
 
 def test_an_answer_that_is_longer_scores_in_its_part_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,9 @@ def episode(*calls: list[dict[str, Any]], **options: Any) -> Episode:
     return Episode("env", "task", 0, 0, steps, **options)
 
 
+STEPS = [Step([1] * size, [2], [0.0]) for size in (4, 8, 100)]
+
+
 def test_a_call_repeats_where_tool_and_arguments_are_those_of_an_earlier_one() -> None:
     first, other = asked("search", {"a": 1, "b": 2}), asked("search", {"a": 1, "b": 3})
     swapped, named = asked("search", {"b": 2, "a": 1}), asked("lookup", {"a": 1, "b": 2})
@@ -44,6 +48,17 @@ def test_rates_and_terms_are_means_over_the_batch() -> None:
         "reward/f1": 1.0,
         "reward/truncation": -0.5,
     }
+
+
+def test_the_prefix_cache_is_judged_by_the_steps_of_which_the_engine_told() -> None:
+    first, second, other = (replace(s, cached_tokens=c) for s, c in zip(STEPS, (0, 6, None), strict=True))
+    known = [
+        metrics.of_episode(Episode("env", "task", 0, 0, steps)) | {"calls": 0}
+        for steps in ((first, second), (other,))
+    ]
+    assert metrics.of_batch(known)["prefix_cache_hit_rate"] == 6 / (4 + 8)
+    assert "prefix_cache_hit_rate" not in metrics.of_batch(known[1:])
+    assert metrics.describe("agent/prefix_cache_hit_rate").high == 1
 
 
 def test_statistics_of_advantages_count_steps() -> None:
