@@ -17,8 +17,9 @@ from agent_r1_env.engines.scripted import ScriptedEngine
 from agent_r1_env.errors import EngineError
 from agent_r1_env.formats import Format
 from agent_r1_env.messages import ToolCall
+from agent_r1_env.recipe import load
 from agent_r1_env.rollout import EpisodeRequest, Rollout
-from agent_r1_env.structure import StructureError, exact, structured
+from agent_r1_env.structure import StructureError, StructureWarning, exact, structured, warn_of_training
 from agent_r1_env.testing import ByteTokenizer, answer, scripted
 
 END = 256
@@ -223,3 +224,14 @@ def test_a_server_of_text_cannot_be_held_to_a_grammar(sum_id: str) -> None:
     with pytest.raises(EngineError, match="not a server of text"):
         Rollout(sum_id, engine=engine, structured=True)
     engine.close()
+
+
+@pytest.mark.parametrize(("corrected", "told"), [(True, "weighs such tokens down"), (False, "to true")])
+def test_training_on_structured_calls_is_warned_about(corrected: bool, told: str) -> None:
+    with pytest.warns(StructureWarning, match=told):
+        warn_of_training(corrected)
+
+
+def test_a_recipe_asks_for_structured_calls_by_choice() -> None:
+    assert not load("quickstart").structured
+    assert load("quickstart", {"structured": True}).structured
