@@ -108,8 +108,8 @@ def row_of(episode: Episode) -> dict[str, Any]:
 
     ``task`` is its number in the data set, ``calls`` the number of tool calls and ``calling`` of replies with
     one, ``metrics`` what the environment reports, ``error`` what broke it or None. Numbers of tokens are None
-    where nobody counted them. Of ``cached_of`` prompt tokens the engine told whether they were in its cache, and
-    ``cached_tokens`` of these were.
+    where nobody counted them. The engine told of ``cached_of`` prompt tokens whether they were in its cache,
+    and ``cached_tokens`` of these were.
     """
     known = facts(episode)
     cached, cached_of = known["cached"]
