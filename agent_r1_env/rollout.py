@@ -108,7 +108,8 @@ class Rollout:
         self.time_limit = time_limit
         self.enough = enough
         self.structured = structured
-        if structured and isinstance(engine, TextEngine):
+        self._of_text = isinstance(engine, TextEngine)  # which takes its time
+        if structured and self._of_text:
             only_free(Sampling(structure="asked for"), "a server of text")
         self._idle: list[HostedEnv] = []
         self._lanes = Lanes(f"env-{env_id}")
@@ -229,10 +230,11 @@ class Rollout:
         format = getattr(env.env.unwrapped, "format", None)
         if self._foreign is None and isinstance(format, formats.Format):
             self._foreign = ForeignCalls(format)
-        if isinstance(self.engine, TextEngine):
-            return ChatPlayer(self.engine, format or formats.get("hermes"), sampling)
+        if self._of_text:
+            return ChatPlayer(cast(TextEngine, self.engine), format or formats.get("hermes"), sampling)
+        engine = cast(Engine, self.engine)
         if self.template is None:
-            self.template = template_for(self.engine.tokenizer, format or formats.get("hermes"))
+            self.template = template_for(engine.tokenizer, format or formats.get("hermes"))
         template = self.template
         if self.representation == "tokens":
             template = Concatenated(cast(Growing, template))  # checked there
@@ -240,7 +242,7 @@ class Rollout:
         if self.structured:
             self._structured = self._structured or structure.structured(format or formats.get("hermes"))
             structured = self._structured
-        return TokenPlayer(self.engine, template, sampling, self.max_prompt_tokens, structured)
+        return TokenPlayer(engine, template, sampling, self.max_prompt_tokens, structured)
 
     def _report(self, episode: Episode) -> None:
         """Look out for calls in another form than the environment reads, and tell whoever asked for it."""
