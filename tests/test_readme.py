@@ -153,5 +153,6 @@ def test_the_two_commands_are_targets_of_make(repository: Path) -> None:
 
 def test_links_lead_somewhere(repository: Path) -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)\)", (repository / page).read_text()):
-            assert (repository / target).exists(), f"{page} links to {target}"
+        file = repository / page
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", file.read_text()):
+            assert (file.parent / target).exists(), f"{page} links to {target}"
