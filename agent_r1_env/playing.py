@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from accelerate.utils import gather_object
 
 from agent_r1_env.engines import Engine, Sampling, Updatable
@@ -52,6 +53,8 @@ class PlayingGRPOTrainer(WeighedGRPOTrainer):
         if self.use_vllm and self.state.global_step != self._last_loaded_step:
             with _updating(self._engine, self.state.global_step):
                 self.vllm_generation.sync_weights()
+                if torch.accelerator.is_available():
+                    torch.accelerator.synchronize()  # the engine's thread does not wait for this one's copies
             self._last_loaded_step = self.state.global_step
         return self._engine
 
