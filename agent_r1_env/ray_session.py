@@ -67,9 +67,7 @@ class Session:
             if Session._open == 0 and Session._started:
                 Session._started = False
                 load().shutdown()
-                if Session._folder is not None:
-                    shutil.rmtree(Session._folder, ignore_errors=True)
-                    Session._folder = None
+                _forget_folder()
 
 
 def load() -> Any:
@@ -107,13 +105,20 @@ def _start(ray: Any, address: str | None, cpus: int) -> None:
     try:
         with _silence():
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **settings)
-    except Exception as error:  # many kinds, by version of Ray
-        if Session._folder is not None:
-            shutil.rmtree(Session._folder, ignore_errors=True)
-            Session._folder = None
+    except BaseException as error:  # Ctrl-C too: some of its processes run already
+        ray.shutdown()
+        _forget_folder()
+        if not isinstance(error, Exception):
+            raise
         where = f"at {address!r}" if address else "on this machine"
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise AgentR1Error(f"no Ray {where}: {reason}") from error
+
+
+def _forget_folder() -> None:
+    if Session._folder is not None:
+        shutil.rmtree(Session._folder, ignore_errors=True)
+        Session._folder = None
 
 
 @contextlib.contextmanager

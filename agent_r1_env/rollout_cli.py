@@ -107,7 +107,8 @@ def _run(options: argparse.Namespace) -> int:
                 _stream(rollout, requests, file, tally, lambda done: show(len(before) + done, plan.n))
             )
         except (KeyboardInterrupt, EngineError, WorkerLost):
-            print(f"{tally.episodes} episodes are in {path}; --resume goes on from there", file=sys.stderr)
+            if tally.episodes:
+                print(f"{tally.episodes} episodes more are in {path}; --resume goes on", file=sys.stderr)
             raise
         facts = _facts(tally, rollout, len(before), plan, path)
     print(json.dumps(facts, indent=2) if options.json else _report(options.env, facts))
