@@ -39,7 +39,7 @@ class Server:
         self.client = client
         self.up, self.said, self.running = True, "", 0
         self.misses = 0
-        self._asks: set[asyncio.Task[Mapping[str, Any]]] = set()
+        self._asks: set[Any] = set()
 
     async def ask(self, method: str, address: str, body: Any = None) -> Mapping[str, Any]:
         """What it answers to one request.
@@ -48,25 +48,33 @@ class Server:
             Passing: it did not answer, or was taken out meanwhile.
             Refused: it said no.
         """
-        ask = asyncio.ensure_future(self.client.once(method, address, body))
-        self._asks.add(ask)
+        import anyio  # httpx's own: what it closes is shielded from this way of cancelling alone
+
+        scope = anyio.CancelScope()
+        asking = asyncio.ensure_future(self._ask(scope, method, address, body))
+        self._asks.add(scope)
         try:
-            return await ask
+            return await asyncio.shield(asking)
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise Passing(self.client.url, self.said, lost=True) from None
+            scope.cancel()
+            await asyncio.wait([asking])
+            asking.exception()  # nobody is left to be told
+            raise
         finally:
-            self._asks.discard(ask)
+            self._asks.discard(scope)
+
+    async def _ask(self, scope: Any, method: str, address: str, body: Any) -> Mapping[str, Any]:
+        with scope:
+            return await self.client.once(method, address, body)
+        raise Passing(self.client.url, self.said, lost=True)
 
     def take_out(self, said: str) -> None:
         """Ask it nothing more, and let what waits for it go on elsewhere."""
         if self.up:
             _log.warning("the server %s is taken out: %s", self.client.url, said)
         self.up, self.said = False, said
-        for ask in self._asks:
-            ask.cancel()
+        for scope in self._asks:
+            scope.cancel()
 
 
 class Fleet:

@@ -67,9 +67,10 @@ def mode(plain: Mapping[str, float], cold: Mapping[str, float]) -> str:
         return ""
     first, last = both[0], both[-1]
     spread, cold_spread = plain[first] - plain[last], cold[first] - cold[last]
-    if spread < 10 * _TOLERANCE or math.exp(plain[first]) > 1 - _TOLERANCE:
-        return ""
     logits = max(plain.values()) > 0 or sum(map(math.exp, plain.values())) > 1 + _TOLERANCE
+    sure = not logits and math.exp(plain[first]) > 1 - _TOLERANCE  # nearly 0 at every temperature
+    if spread < 10 * _TOLERANCE or sure:
+        return ""
     if abs(cold_spread - spread) < _TOLERANCE * spread:
         return "raw_logits" if logits else "raw_logprobs"
     if abs(cold_spread * _COLD - spread) < _TOLERANCE * spread:
