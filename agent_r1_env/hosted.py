@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, wait
 from functools import partial
@@ -26,6 +27,7 @@ StepResult = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 GRACE = 5.0
 """Seconds that closing waits for a step under way; a thread can't be stopped, only left behind."""
+_MOMENT = 0.02  # seconds for which environments are made at a stretch
 _CLOSING = 32  # threads that close environments which have none
 
 
@@ -62,9 +64,7 @@ class HostedEnv:
         """Make the environment; what ``gym.make`` raises is a mistake of the developer and raises here."""
         self._lane = self._lanes.take()
         await self._do(self._make)
-        self._step_async = _coroutine_step(self.env)
-        if self._step_async is not None and _needs_no_thread(self.env):
-            self._awaited = self.env.unwrapped
+        if self._can_be_awaited():
             lane, self._lane = self._lane, None
             self._lanes.give(lane)
 
@@ -123,6 +123,13 @@ class HostedEnv:
         # Kept here and not by the coroutine, which may be cancelled while this thread works on.
         self._env = gym.make(self.env_id, disable_env_checker=True, **self._env_kwargs)
 
+    def _can_be_awaited(self) -> bool:
+        """Find out how to ask it; whether that is always by coroutines."""
+        self._step_async = _coroutine_step(self.env)
+        if self._step_async is not None and _needs_no_thread(self.env):
+            self._awaited = self.env.unwrapped
+        return self._awaited is not None
+
     def _close(self) -> None:
         try:
             if self._env is not None:
@@ -162,6 +169,35 @@ def _awaitable(env: Environment, name: str) -> bool:
         return False
     plain, awaited = (next(cls for cls in type(env).__mro__ if each in vars(cls)) for each in (name, twin))
     return issubclass(awaited, plain)
+
+
+async def make_more(like: HostedEnv, count: int) -> list[HostedEnv]:
+    """Up to ``count`` further environments like one that has no thread: as many as a moment allows.
+
+    One at a time would wait for the event loop between any two of them.
+    """
+    lane = like._lanes.take()
+    made: list[HostedEnv] = []
+
+    def work() -> None:
+        end = time.monotonic() + _MOMENT
+        while len(made) < count and time.monotonic() < end:
+            env = HostedEnv(like.env_id, like._env_kwargs, like._lanes)
+            env._make()
+            made.append(env)
+
+    def close() -> None:
+        for env in made:
+            env._close()
+
+    try:
+        await asyncio.wrap_future(lane.do(work))
+    except BaseException:
+        lane.do(close)
+        raise
+    finally:
+        lane.do(partial(like._lanes.give, lane))
+    return [env for env in made if env._can_be_awaited()]
 
 
 def close_all(envs: list[HostedEnv], lanes: Lanes) -> None:

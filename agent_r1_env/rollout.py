@@ -20,7 +20,7 @@ from agent_r1_env.engines import Engine, Sampling, TextEngine, only_free
 from agent_r1_env.episode import Episode
 from agent_r1_env.errors import FormatWarning
 from agent_r1_env.foreign import ForeignCalls
-from agent_r1_env.hosted import HostedEnv, close_all, close_all_async
+from agent_r1_env.hosted import HostedEnv, close_all, close_all_async, make_more
 from agent_r1_env.lanes import Lanes
 from agent_r1_env.play import EpisodeRequest, play, unplayed
 from agent_r1_env.players import ChatPlayer, Player, TokenPlayer
@@ -112,6 +112,7 @@ class Rollout:
         if structured and self._of_text:
             only_free(Sampling(structure="asked for"), "a server of text")
         self._idle: list[HostedEnv] = []
+        self._wanted = 0  # episodes that wait for an environment
         self._lanes = Lanes(f"env-{env_id}")
         self._foreign: ForeignCalls | None = None
         self._structured: structure.Structured | None = None
@@ -210,20 +211,26 @@ class Rollout:
     async def _environment(self, making: asyncio.Lock, deadline: float | None) -> HostedEnv | None:
         """An idle environment or a new one; None if the time was up before. One is made at a time, so that
         they share what they load."""
-        if self._idle and not making.locked():
+        if self._idle:
             return None if _past(deadline) else self._idle.pop()
-        async with making:
-            if _past(deadline):
-                return None
-            if self._idle:
-                return self._idle.pop()
-            env = HostedEnv(self.env_id, self.env_kwargs, self._lanes)
-            try:
-                await env.make()
-            except BaseException:
-                await close_all_async([env], self._lanes)
-                raise
-            return env
+        self._wanted += 1
+        try:
+            async with making:
+                if _past(deadline):
+                    return None
+                if self._idle:
+                    return self._idle.pop()
+                env = HostedEnv(self.env_id, self.env_kwargs, self._lanes)
+                try:
+                    await env.make()
+                    if self._wanted > 1 and not env.has_thread:
+                        self._idle += await make_more(env, self._wanted - 1)
+                except BaseException:
+                    await close_all_async([env], self._lanes)
+                    raise
+                return env
+        finally:
+            self._wanted -= 1
 
     def _player(self, env: HostedEnv, request: EpisodeRequest) -> Player:
         sampling = replace(self.sampling, **request.sampling) if request.sampling else self.sampling

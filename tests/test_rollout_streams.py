@@ -349,7 +349,7 @@ def test_failed_episodes_are_not_counted_as_enough() -> None:
 # -- threads
 
 
-def test_a_thousand_tool_environments_need_few_threads() -> None:
+def test_many_tool_environments_need_few_threads_and_are_as_many_as_episodes() -> None:
     most = 0
 
     def count(episode: Episode) -> None:
@@ -365,11 +365,45 @@ def test_a_thousand_tool_environments_need_few_threads() -> None:
             await asyncio.sleep(0.01)
         return answer(1)
 
+    made: list[ToolEnv] = []
+
+    def make() -> ToolEnv:
+        made.append(paying())
+        return made[-1]
+
+    gym.register("StreamTest/Counted-v0", entry_point=make)
     engine = Asked(lambda place, turn: together())
-    with Rollout(SUM, engine=engine, concurrency=200, on_episode=count) as rollout:
+    with Rollout("StreamTest/Counted-v0", engine=engine, concurrency=200, on_episode=count) as rollout:
         assert len(rollout.run(requests(200))) == 200
-        assert len(rollout._idle) == 200
+        assert len(rollout._idle) == len(made) == 200
+    del gym.registry["StreamTest/Counted-v0"]
     assert most <= 3
+    assert all(env.toolbox._closed for env in made)
+
+
+async def test_environments_under_construction_are_closed_when_all_is_cancelled() -> None:
+    made: list[ToolEnv] = []
+
+    def make() -> ToolEnv:
+        made.append(paying())
+        time.sleep(0.01)  # so that others wait and several are made at a stretch
+        return made[-1]
+
+    gym.register("StreamTest/Counted-v0", entry_point=make)
+    engine = Asked(lambda place, turn: sleeping(60.0))
+    rollout = Rollout("StreamTest/Counted-v0", engine=engine)
+    running = asyncio.ensure_future(rollout.run_async(requests(64)))
+    while len(made) < 4:
+        await asyncio.sleep(0.001)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    del gym.registry["StreamTest/Counted-v0"]
+    end = time.monotonic() + SOON
+    while time.monotonic() < end and not all(env.toolbox._closed for env in made):
+        await asyncio.sleep(0.01)
+    assert all(env.toolbox._closed for env in made)
+    await settled(engine)
 
 
 async def test_a_run_aside_leaves_nothing_when_it_is_interrupted_by_the_limit() -> None:
