@@ -181,7 +181,8 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
         self._loss_mask, self._merge, self._weight_by = loss_mask, merge, weight_by
         self._rows_at_once = rows_at_once or args.per_device_train_batch_size
         if overlap is not None:
-            self._ahead, self._fetched = Ahead(self._new_rollout), []
+            crews = None if self._executor.kind == "local" else 1  # of actors, who are there once
+            self._ahead, self._fetched = Ahead(self._new_rollout, crews), []
         if episodes_path is not None and self.accelerator.is_main_process:
             self._file = EpisodeFile(episodes_path)
 

@@ -13,6 +13,7 @@ every collective operation of several processes, stays on the caller's thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import deque
@@ -196,14 +197,17 @@ class Fetched:
 class Ahead:
     """Plays batches in the background, each under a key that it is fetched by."""
 
-    def __init__(self, rollout: Callable[[], Rollout]) -> None:
+    def __init__(self, rollout: Callable[[], Rollout], at_once: int | None = None) -> None:
         """Begin with nothing.
 
         Args:
             rollout: makes a rollout that this object then owns; one is needed for each batch that is played
                 at the same time, and used again.
+            at_once: batches that are played at the same time, in the order in which they were begun; None is
+                without limit.
         """
         self._make = rollout
+        self._room = contextlib.nullcontext() if at_once is None else asyncio.Semaphore(at_once)
         self._idle: list[Rollout] = []
         self._thread: LoopThread | None = None
         self._begun: dict[Hashable, tuple[Batch, Future[tuple[list[Episode], float]]]] = {}
@@ -250,16 +254,18 @@ class Ahead:
         self._idle, self.rollouts = [], []
 
     async def _play(self, batch: Batch) -> tuple[list[Episode], float]:
-        started = time.perf_counter()
-        if not self._idle:
-            self._idle.append(self._make())
-            self.rollouts += self._idle
-        rollout = self._idle.pop()
-        rollout.sampling = batch.sampling
-        try:
-            return await rollout.run_async(batch.salted(), batch.version), time.perf_counter() - started
-        finally:
-            self._idle.append(rollout)
+        async with self._room:
+            started = time.perf_counter()
+            if not self._idle:
+                self._idle.append(self._make())
+                self.rollouts += self._idle
+            rollout = self._idle.pop()
+            rollout.sampling = batch.sampling
+            try:
+                episodes = await rollout.run_async(batch.salted(), batch.version)
+            finally:
+                self._idle.append(rollout)
+            return episodes, time.perf_counter() - started
 
 
 @dataclass(frozen=True)

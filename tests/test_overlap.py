@@ -18,11 +18,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from agent_r1_env import recipe
 from agent_r1_env.catalog import builtin_root
 from agent_r1_env.engines import Generation, Sampling
 from agent_r1_env.engines.scripted import ScriptedEngine
 from agent_r1_env.episode import Episode, Step, read_episodes
-from agent_r1_env.errors import EngineError
+from agent_r1_env.errors import EngineError, RecipeError
 from agent_r1_env.overlap import Ages, Ahead, Batch, Lookahead, LoopThread, Overlap
 from agent_r1_env.rollout import EpisodeRequest, Rollout
 from agent_r1_env.spaces import UnicodeText
@@ -149,6 +150,17 @@ def test_closing_a_loop_thread_ends_what_runs_on_it_first() -> None:
     assert "test-loop" not in [each.name for each in threading.enumerate()]
 
 
+def test_a_recipe_is_told_what_overlap_needs(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    from agent_r1_env import train
+
+    changes = {"overlap.staleness": 1, "use_vllm": False, "eval.episodes": 0}
+    with pytest.raises(RecipeError, match="overlap needs an engine with weights of its own"):
+        train.run("quickstart", output=tmp_path / "out", overrides=changes, quiet=True)
+    with pytest.raises(RecipeError, match=r"overlap\.staleness"):
+        recipe.load("quickstart", {"overlap.staleness": 0})
+
+
 def test_the_age_of_tokens_is_counted_from_their_own_weights() -> None:
     steps = (Step((1,), (2, 3), (-1.0,) * 2, versions=(3, 4)), Step((1,), (5,), (-1.0,)))
     episode = Episode("Test/Echo-v0", "0", 0, 0, steps, policy_version=2)
@@ -217,6 +229,16 @@ def test_a_batch_that_was_not_begun_is_a_fault(engine: Seeded, ahead: Ahead) -> 
         ahead.fetch(1, requests())
     with pytest.raises(EngineError, match="other requests"):
         ahead.fetch(0, requests(5))
+
+
+def test_batches_wait_for_each_other_where_there_is_room_for_one(engine: Seeded, ahead: Ahead) -> None:
+    alone = Ahead(ahead._make, at_once=1)
+    for update in range(3):
+        alone.begin(update, Batch(requests(), Sampling(seed=0), update, 0))
+    assert [len(alone.fetch(update, requests()).episodes) for update in (2, 0, 1)] == [6] * 3
+    assert [update for update, _ in engine.begun] == [0] * 12 + [1] * 12 + [2] * 12
+    assert len(alone.rollouts) == 1
+    alone.close()
 
 
 def test_dropping_ends_the_episodes_under_way(engine: Seeded, ahead: Ahead) -> None:
