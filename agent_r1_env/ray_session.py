@@ -8,6 +8,7 @@ import io
 import logging
 import os
 import shutil
+import socket
 import tempfile
 import threading
 import warnings
@@ -23,6 +24,7 @@ _QUIET = {
     "RAY_enable_metrics_collection": "0",
 }
 _STORE = 128 << 20  # bytes; an episode is in it from its end to when it is fetched
+_KNOCK = 10.0  # seconds until whoever does not answer is taken to be absent
 _LONGEST = 40  # of the path of a session's folder: sockets lie in it, and their paths have 107 bytes
 _LOCK = threading.Lock()
 
@@ -87,6 +89,8 @@ def load() -> Any:
 
 def _start(ray: Any, address: str | None, cpus: int) -> None:
     settings: dict[str, Any] = {"address": address}
+    if address is not None:
+        _knock(address)
     if address is None:
         folder = tempfile.mkdtemp(prefix="ray-")
         if len(folder) > _LONGEST:
@@ -113,6 +117,24 @@ def _start(ray: Any, address: str | None, cpus: int) -> None:
         where = f"at {address!r}" if address else "on this machine"
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise AgentR1Error(f"no Ray {where}: {reason}") from error
+
+
+def _knock(address: str) -> None:
+    """Make sure that something listens at ``[ray://]HOST:PORT``; Ray itself would wait for minutes.
+
+    Raises:
+        AgentR1Error: nothing does.
+    """
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not colon or not port.isdecimal():  # "auto"
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _KNOCK).close()
+    except (OSError, OverflowError) as error:
+        raise AgentR1Error(
+            f"no Ray at {address!r}: {error}; start a cluster there with `ray start --head`, or name the "
+            "address that it printed"
+        ) from error
 
 
 def _forget_folder() -> None:
