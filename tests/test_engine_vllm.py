@@ -352,6 +352,26 @@ async def test_a_call_once_begun_is_valid_under_a_grammar(policy: Any) -> None:
     assert any("<tool_call>" not in text for text, _ in first), "other text is free"
 
 
+def test_ids_that_vllm_draws_ahead_count_as_of_the_old_weights() -> None:
+    from agent_r1_env.engines.vllm import _drawn
+
+    def request(ids: int, placeholders: int, in_flight: int) -> Any:
+        return SimpleNamespace(
+            num_output_tokens=ids, num_output_placeholders=placeholders, num_in_flight_tokens=in_flight
+        )
+
+    assert _drawn(request(5, 0, 0)) == 5
+    assert _drawn(request(5, 1, 1)) == 6, "scheduled ahead"
+    assert _drawn(request(5, 0, 1)) == 6, "in a stage of a pipeline"
+
+
+def test_weights_of_a_core_in_another_process_do_not_change_under_way() -> None:
+    from agent_r1_env.engines.vllm import _Backend
+
+    with pytest.raises(EngineError, match="VLLM_ENABLE_V1_MULTIPROCESSING=0"):
+        _Backend(SimpleNamespace(engine_core=SimpleNamespace())).sampled([])
+
+
 def test_raw_logprobs_are_refused(folder: str) -> None:
     from agent_r1_env.engines.vllm import VLLMEngine
 
