@@ -4,9 +4,10 @@ from __future__ import annotations
 
 NOTES: dict[str, str] = {
     "steps": """\
-Episodes of two searches and an answer with a scripted policy; every answer is rewarded, or the run fails.
-A step over its tool is the step less the tool called alone, which is timed between the episodes. Growth
-is in searches an episode: 2, 8, 32.
+Episodes of two searches and an answer with a scripted policy; every answer is rewarded, or the run fails. A
+round gives the median of its episodes. A step over its tool is the step less the tool called alone, which is
+timed between the episodes; TRL's loop has one batch of all episodes, timed as a whole. Growth is in searches
+an episode: 2, 8, 32.
 
 - ours: reads the reply (reasoning, call, JSON), checks the arguments against the schema, runs the tool
   under a time-out of 30 s, cuts and guards its result, records the call, pays the reply, and renders the

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import random
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -80,6 +81,8 @@ def costs(
 ) -> dict[str, float]:
     """Times of episodes of ``searches`` searches and one answer; the tool alone is timed between them.
 
+    Each is the median of the episodes, so that moments in which the process had no processor do not count.
+
     Args:
         reset: begins the episode of a question.
         steps: makes all its steps and returns the reward of the last.
@@ -90,7 +93,7 @@ def costs(
     gc.collect()
     gc.freeze()  # what was there before is no work of the episodes
     run, clock = TOOLS[tool], time.perf_counter
-    resetting = stepping = calling = 0.0
+    resets, steppings, callings = [], [], []
     for number in range(episodes):
         question = QUESTIONS[number % len(QUESTIONS)]
         began = clock()
@@ -100,10 +103,11 @@ def costs(
         done = clock()
         for _ in range(searches):
             run(question.query)
-        calling += clock() - done
-        stepping += done - ready
-        resetting += ready - began
+        callings.append(clock() - done)
+        steppings.append(done - ready)
+        resets.append(ready - began)
         if reward != 1:
             raise ValueError(f"the right answer to {question.text!r} earned {reward!r}")
-    made = episodes * (searches + 1)
-    return Costs(resetting / episodes * 1e6, stepping / made * 1e6, calling / made * 1e6)._asdict()
+    each = searches + 1
+    reset_took, stepped, called = map(statistics.median, (resets, steppings, callings))
+    return Costs(reset_took * 1e6, stepped / each * 1e6, called / each * 1e6)._asdict()
