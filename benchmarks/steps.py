@@ -191,7 +191,7 @@ def main() -> None:
         cells = " | ".join(f"{each.median:.1f}, {each.p99:.0f}, {each.cpu:.1f}" for each in costs)
         print(f"| {name} | {cells} |")
     print(
-        f"\n{ENVS} environments at once, {WAITS} calls of {WAIT * 1000:g} ms each: ms, the best and the median"
+        f"\n{ENVS} environments at once, {WAITS} calls of {WAIT * 1000:g} ms: the best and the median"
     )
     for slow in (tool(wait), tool(waited)):
         took = [asyncio.run(at_once(slow)) for _ in range(options.repeats)]

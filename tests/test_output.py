@@ -84,3 +84,11 @@ def test_whatever_a_tool_returns_is_valid_bounded_text(value: Any, limit: int) -
     text.encode("utf-8")
     assert not any(ord(character) < 32 and character not in "\t\n\r" for character in text)
     assert len(text) <= limit + len(f"\n[... {cut} more characters cut]")
+
+
+@pytest.mark.parametrize("around", ["{}", "a line\n\tand {} more", "naïve {}"])
+def test_every_character_is_judged_alike_in_any_text(around: str) -> None:
+    for code in (*range(0x300), 0xD7FF, 0xD800, 0xDFFF, 0xE000, 0x1F600):
+        bad = code in {*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0xD800, 0xE000)}
+        given = around.format(chr(code))
+        assert safe(given) == (around.format("\N{REPLACEMENT CHARACTER}") if bad else given), hex(code)

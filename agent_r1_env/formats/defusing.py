@@ -31,4 +31,6 @@ def defuse(text: str) -> str:
 
     One list serves all formats, since a result may be read by a model of any family.
     """
+    if "<" not in text and "[" not in text:  # a hundred times faster than the search
+        return text
     return _FORGEABLE.sub(lambda match: match.group() + " ", text)

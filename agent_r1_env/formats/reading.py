@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from agent_r1_env.formats import literals
@@ -92,7 +92,6 @@ class Scanner:
         self.content: list[str] = []
         self.answer: str | None = None
         self.tags = _tags(self.openers, self.reasoning)
-        self.lenient = literals.Reader(self.text, python=False)
         self._failed = (-1, -1)
         self._drafts = 0
         self._reasoning: list[str] = []
@@ -137,6 +136,10 @@ class Scanner:
         raise NotImplementedError
 
     # -- what read() builds on
+
+    @cached_property
+    def lenient(self) -> literals.Reader:
+        return literals.Reader(self.text, python=False)
 
     @property
     def full(self) -> bool:
@@ -315,6 +318,8 @@ def _tags(openers: re.Pattern[str], reasoning: tuple[str, ...]) -> re.Pattern[st
 def without_end_of_turn(reply: str, marks: Sequence[str]) -> str:
     """The reply without the special tokens that ended it, and the white space around them."""
     end = len(reply)
+    if end and not reply[-1].isspace() and not reply.endswith(tuple(marks)):
+        return reply
     for _ in range(MOST_TAGS):
         blank = _rstrip(reply, end)
         mark = next((mark for mark in marks if reply.endswith(mark, 0, blank)), None)
