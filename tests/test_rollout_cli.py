@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import gymnasium as gym
 import pytest
 
 from agent_r1_env.cli import main
+from agent_r1_env.engines.scripted import ScriptedEngine
 from agent_r1_env.episode import Episode, read_episodes
+from agent_r1_env.serve_engine import EngineServer
 from agent_r1_env.spaces import UnicodeText
 from agent_r1_env.store import Plan, key_of
+from agent_r1_env.testing import tiny_tokenizer
 
 GAME = "AgentR1/TextGame-v0"
 
@@ -127,3 +131,32 @@ def test_a_mistake_shows_before_anything_is_played(
     assert status == 2
     assert said in capsys.readouterr().err
     assert not path.exists()
+
+
+@pytest.mark.slow
+def test_servers_behind_urls_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    path = tmp_path / "episodes.jsonl"
+    asked: list[int] = []
+
+    def policy(number: int) -> Callable[[str], str]:
+        def said(prompt: str) -> str:
+            asked.append(number)
+            return "north"
+
+        return said
+
+    with (
+        EngineServer(ScriptedEngine(policy(0), tokenizer)) as one,
+        EngineServer(ScriptedEngine(policy(1), tokenizer)) as two,
+    ):
+        servers = ("--model", f"{one.url}, {two.url}", "--tokenizer", str(tmp_path / "tokenizer"))
+        what = ("--n", "12", "--max-tokens", "16", "--output", str(path), "--json")
+        assert main(["rollout", GAME, *servers, *what]) == 0
+    assert set(asked) == {0, 1}
+    episodes = list(read_episodes(path))
+    assert len(episodes) == 12
+    assert all(len(step.response_ids) == len(step.logprobs) > 0 for e in episodes for step in e.steps)
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["tokens"] == sum(len(step.response_ids) for e in episodes for step in e.steps)
