@@ -393,7 +393,7 @@ async def test_environments_under_construction_are_closed_when_all_is_cancelled(
     engine = Asked(lambda place, turn: sleeping(60.0))
     rollout = Rollout("StreamTest/Counted-v0", engine=engine)
     running = asyncio.ensure_future(rollout.run_async(requests(64)))
-    while len(made) < 4:
+    while len(made) < 5:  # the second stretch has begun
         await asyncio.sleep(0.001)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
