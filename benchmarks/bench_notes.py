@@ -69,11 +69,14 @@ peers; theirs have no tasks to load. Memory is what 1,000 environments after the
 process, apart from imports. OpenEnv's import is that of its environment interface, TRL's that of its
 trainer, with torch. Growth is in environments.""",
     "vllm": """\
-SmolLM2-135M on vLLM's CPU build, 32 episodes of 4 turns with tools of 0 to 500 ms, replies of the same
-length on all sides.
+vLLM's CPU build; three tools of 0 to 500 ms between the four replies of an episode. Every reply has the same
+number of tokens that vLLM draws, so that all sides compute the same. The model is SmolLM2-135M where its
+package or `--model` gives it, else the quickstart's policy, for which the tools decide. Growth is in
+episodes.
 
-- ours: every episode is a request of its own; while one waits for its tool, others generate.
-- TRL: its `environment_factory` loop on the same engine and tasks; a turn of all episodes, then their
-  tools one after the other.
-- vLLM alone: the same prompts, all known before and without a tool.""",
+- ours: a whole rollout; each episode goes on as soon as its own tool has answered.
+- TRL: the source of its tool loop on the same engine, without its rendering and parsing; a turn of all
+  episodes, then their tools one after the other.
+- vLLM by turns: the recorded prompts of each turn, without tools.
+- vLLM alone: all recorded prompts at once, without tools, so that nothing waits for a reply before it.""",
 }
