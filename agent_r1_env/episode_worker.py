@@ -14,7 +14,6 @@ from agent_r1_env.elsewhere import EnvOrigin, PolicySpec
 from agent_r1_env.engines import Engine, Sampling, TextEngine
 from agent_r1_env.episode import Episode
 from agent_r1_env.errors import AgentR1Error
-from agent_r1_env.hosted import HostedEnv
 from agent_r1_env.play import EpisodeRequest
 from agent_r1_env.policy_rollout import PolicyRollout
 from agent_r1_env.rollout import Rollout
@@ -129,9 +128,8 @@ class EpisodeWorker:
         assert task is not None
         self._playing.add(task)
         try:
-            # Read before this coroutine first waits, so calls do not disturb each other.
-            self._rollout.sampling, self._rollout.time_limit = sampling, seconds
-            (episode,) = await self._rollout.run_async([request], version)
+            self._rollout.sampling = sampling  # that of the run, so the same for all that play now
+            episode = await self._rollout.play_one(request, version, seconds)
             return Played(episode, self._rollout.format)
         except Exception as error:  # returned, see above
             return Failure.of(error)
@@ -152,17 +150,15 @@ class EpisodeWorker:
 
 
 class _Shared(Rollout):
-    """A rollout of which many runs go on at once."""
+    """A rollout of episodes that come one by one."""
 
     _lock: asyncio.Lock | None = None
 
-    async def _environment(self, making: asyncio.Lock, *rest: Any) -> HostedEnv | None:
-        # One lock for all runs: environments share what they load when they are made one after the other.
-        self._lock = self._lock or making
-        return await super()._environment(self._lock, *rest)
-
-    def _report(self, episode: Episode) -> None:
-        """Nothing: whoever runs the workers sees the episodes of all, and judges by these."""
+    async def play_one(self, request: EpisodeRequest, version: int | None, seconds: float | None) -> Episode:
+        """One episode, beside any number of others; cancelling it disturbs none of them."""
+        self._lock = self._lock or asyncio.Lock()
+        deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        return await self._play(0, request, version, self._lock, deadline)
 
     @property
     def format(self) -> str | None:
