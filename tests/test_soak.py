@@ -69,11 +69,12 @@ def test_memory_threads_handles_and_processes_that_stay_are_problems(
 ) -> None:
     run = script.Soak(tmp_path, 1, 0, ())
     run.close()
-    run.samples = [script.Sample(1000 * i, 0.0, 200.0 * i, 0, 9, 9, 0, 0) for i in range(10)]
+    run.samples = [script.Sample(1000 * i, 0.0, 600.0 * i, 101 * i, 9, 9, 0, 0) for i in range(10)]
     before = script.Sample(0, 0.0, 0.0, 0, 1, 5, 0, 0)
     after = script.Sample(9000, 9.0, 0.0, 0, 3, 12, 1, 2)
     assert run.problems(before, after) == [
-        "memory grew by 200 KiB per 1,000 episodes or more; 100 are allowed",
+        "resident grew by 600 per 1,000 episodes or more; 512 are allowed",
+        "blocks grew by 101 per 1,000 episodes or more; 100 are allowed",
         "1 handles are left open",
         "1 child processes are left",
     ]
