@@ -56,19 +56,18 @@ QUICKSTART = Path(__file__).parents[1] / "trainers" / "quickstart" / "policy"
 ENV = "Benchmark/VLLM-v0"
 SLOWEST = 0.5
 MARK = "\n##\n"
-"""What divides the tokens that vLLM drew, which may be anything, from the call behind them."""
+"""What divides the tokens that vLLM drew, which may be anything, from what is put behind them."""
 
 
 class Behind(Hermes):
-    """Reads the call that stands behind the mark; without one the reply is the answer."""
+    """Reads what stands behind the last mark."""
 
     def parse(self, reply: str, tools: Sequence[Any] = (), *, repair: bool = False) -> ParsedReply:
-        _, found, asked = reply.rpartition(MARK)
-        return super().parse(asked, tools, repair=repair) if found else ParsedReply("done", "", (), "done")
+        return super().parse(reply.rpartition(MARK)[2], tools, repair=repair)
 
 
 class Playing:
-    """vLLM draws every reply; a call with the next time of its episode is put behind all but the last."""
+    """vLLM draws every reply; a call with the next time of its episode, or the answer, is put behind."""
 
     def __init__(self, engine: Any, tokens: int, times: Any) -> None:
         self.engine, self.tokens, self.times = engine, tokens, times
@@ -91,9 +90,9 @@ class Playing:
 
 
 def written(tokenizer: Any, times: Any, place: int, turn: int) -> list[int]:
-    """What is put behind a reply: a call, or nothing behind the last."""
-    said = MARK + call("wait", seconds=float(times[place][turn])) if turn < len(times[place]) else ""
-    return [*tokenizer.encode(said, add_special_tokens=False), tokenizer.eos_token_id]
+    """What is put behind a reply: a call, or the answer behind the last."""
+    said = call("wait", seconds=float(times[place][turn])) if turn < len(times[place]) else "done"
+    return [*tokenizer.encode(MARK + said, add_special_tokens=False), tokenizer.eos_token_id]
 
 
 @contextmanager
