@@ -190,9 +190,7 @@ def main() -> None:
     for name, costs in table(options.turns, options.steps):
         cells = " | ".join(f"{each.median:.1f}, {each.p99:.0f}, {each.cpu:.1f}" for each in costs)
         print(f"| {name} | {cells} |")
-    print(
-        f"\n{ENVS} environments at once, {WAITS} calls of {WAIT * 1000:g} ms: the best and the median"
-    )
+    print(f"\n{ENVS} environments at once, {WAITS} calls of {WAIT * 1000:g} ms: the best and the median")
     for slow in (tool(wait), tool(waited)):
         took = [asyncio.run(at_once(slow)) for _ in range(options.repeats)]
         print(f"{slow.name}: {min(took) * 1000:.1f}, {statistics.median(took) * 1000:.1f}")
