@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+from agent_r1_env import descendants
 from agent_r1_env.errors import AgentR1Error, missing_extra
 
 _QUIET = {
@@ -24,6 +25,7 @@ _QUIET = {
     "RAY_enable_metrics_collection": "0",
 }
 _STORE = 128 << 20  # bytes; an episode is in it from its end to when it is fetched
+_PATIENCE = 5.0  # seconds that its processes have to end by themselves
 _KNOCK = 10.0  # seconds until whoever does not answer is taken to be absent
 _LONGEST = 40  # of the path of a session's folder: sockets lie in it, and their paths have 107 bytes
 _LOCK = threading.Lock()
@@ -68,8 +70,7 @@ class Session:
             Session._open -= 1
             if Session._open == 0 and Session._started:
                 Session._started = False
-                load().shutdown()
-                _forget_folder()
+                _stop()
 
 
 def load() -> Any:
@@ -97,7 +98,7 @@ def _start(ray: Any, address: str | None, cpus: int) -> None:
             shutil.rmtree(folder)
             folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
         Session._folder = folder
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)  # for who forgets to close
+        atexit.register(_stop)  # for who forgets to close
         settings = {
             "address": "local",
             "num_cpus": cpus,
@@ -110,8 +111,7 @@ def _start(ray: Any, address: str | None, cpus: int) -> None:
         with _silence():
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **settings)
     except BaseException as error:  # Ctrl-C too: some of its processes run already
-        ray.shutdown()
-        _forget_folder()
+        _stop()
         if not isinstance(error, Exception):
             raise
         where = f"at {address!r}" if address else "on this machine"
@@ -137,10 +137,15 @@ def _knock(address: str) -> None:
         ) from error
 
 
-def _forget_folder() -> None:
-    if Session._folder is not None:
-        shutil.rmtree(Session._folder, ignore_errors=True)
-        Session._folder = None
+def _stop() -> None:
+    """Disconnect; of a Ray that was started here, end the processes and remove the folder."""
+    folder, Session._folder = Session._folder, None
+    # Some of its processes notice only later that the others are gone, and by what stands in the folder.
+    processes = set() if folder is None else descendants.descendants(folder)
+    load().shutdown()
+    descendants.end(processes, _PATIENCE)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
