@@ -1,4 +1,4 @@
-"""The processes that some children of this one began, and their end. Where there is no /proc none is found."""
+"""The processes that some children of this one began, and their end; none where there is no /proc."""
 
 from __future__ import annotations
 
