@@ -49,7 +49,7 @@ from agent_r1_env.formats.hermes import Hermes
 from agent_r1_env.formats.reading import ParsedReply
 from agent_r1_env.rollout import EpisodeRequest, Rollout
 from agent_r1_env.task import Task, TaskSet
-from agent_r1_env.testing import call
+from agent_r1_env.testing import answer, call
 from agent_r1_env.tool import tool
 
 QUICKSTART = Path(__file__).parents[1] / "trainers" / "quickstart" / "policy"
@@ -91,7 +91,7 @@ class Playing:
 
 def written(tokenizer: Any, times: Any, place: int, turn: int) -> list[int]:
     """What is put behind a reply: a call, or the answer behind the last."""
-    said = call("wait", seconds=float(times[place][turn])) if turn < len(times[place]) else "done"
+    said = call("wait", seconds=float(times[place][turn])) if turn < len(times[place]) else answer("done")
     return [*tokenizer.encode(MARK + said, add_special_tokens=False), tokenizer.eos_token_id]
 
 
