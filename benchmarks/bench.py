@@ -160,10 +160,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in names:
         rows[name], good = measured(name, settings)
         well = well and good
-    text = f"{began}\n{table(rows)}"
+        text = f"{began}\n{table(rows)}"
+        if chosen.output:  # after each row: what is measured is not lost when a later row is interrupted
+            chosen.output.write_text(text)
     print(text)
-    if chosen.output:
-        chosen.output.write_text(text)
     return 0 if well else 1
 
 

@@ -36,9 +36,11 @@ class Settings:
     alone: bool = False
     model: str = ""
 
-    def contest(self, contenders: Sequence[Contender], rounds: int | None = None, **options: Any) -> Runs:
+    def contest(
+        self, contenders: Sequence[Contender], rounds: int | None = None, warm: bool = True, **options: Any
+    ) -> Runs:
         """The contest of these settings at one amount of work."""
-        return contest(contenders, rounds or self.rounds, self.alone, not self.quick, **options)
+        return contest(contenders, rounds or self.rounds, self.alone, warm and not self.quick, **options)
 
 
 @dataclass(frozen=True)
