@@ -8,6 +8,7 @@ import io
 import logging
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import threading
@@ -108,7 +109,7 @@ def _start(ray: Any, address: str | None, cpus: int) -> None:
             "_temp_dir": folder,
         }
     try:
-        with _silence():
+        with _silence(), _own_sigterm():
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **settings)
     except BaseException as error:  # Ctrl-C too: some of its processes run already
         _stop()
@@ -146,6 +147,18 @@ def _stop() -> None:
     descendants.end(processes, _PATIENCE)
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Give SIGTERM back to the program: Ray takes it, and then it ends without any clean-up."""
+    mine = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if mine:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if handler is None else handler)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,9 @@ import asyncio
 import contextlib
 import itertools
 import json
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing
@@ -96,7 +98,7 @@ def _run(options: argparse.Namespace) -> int:
             raise AgentR1Error(f"{path} exists; go on with it by --resume, or choose another file")
         before = kept(path, options.env, plan)
     tally = Tally()
-    with own_stdout(), contextlib.ExitStack() as stack:
+    with own_stdout(), _stoppable(), contextlib.ExitStack() as stack:
         rollout = stack.enter_context(_rollout(options, spec, kwargs))
         file = stack.enter_context(EpisodeFile(path, not options.no_ids))
         show = stack.enter_context(progress_of(options.env))
@@ -113,6 +115,19 @@ def _run(options: argparse.Namespace) -> int:
         facts = _facts(tally, rollout, len(before), plan, path)
     print(json.dumps(facts, indent=2) if options.json else _report(options.env, facts))
     return 1 if facts["failed"] or facts["missing"] else 0
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let SIGTERM end the run as Ctrl-C does, with nothing left behind."""
+    if threading.current_thread() is not threading.main_thread():  # only that one may have handlers
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def _stream(
