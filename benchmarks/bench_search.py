@@ -16,13 +16,12 @@ def seconds(result: dict[str, float]) -> float:
 
 def search(settings: Settings) -> list[Line]:
     """The best three of generated paragraphs for queries of six words."""
-    runs, built = {}, []
+    runs = {}
     for times in GROWTH:
         paragraphs = settings.paragraphs * times // max(GROWTH)
         folder = settings.folder / f"search-{paragraphs}"
         given = {"folder": str(folder), "paragraphs": paragraphs}
-        ready = settings.contest([Contender(OURS, "search_ours:prepare")], 1, **given)
-        built.append(ready[OURS].rounds[0]["seconds"])
+        settings.contest([Contender(OURS, "search_ours:prepare")], 1, warm=False, **given)
         contenders = [
             Contender(OURS, "search_ours:search"),
             Contender("tantivy", "peer_search:tantivy_search", peers=True),
