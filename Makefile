@@ -14,6 +14,8 @@ PIP_ARGS ?=
 # For `agent-r1 train` and benchmarks/bench.py, pytest, and pytest against the wheel.
 ARGS ?=
 PYTEST_ARGS ?=
+# Two processes share the suite, a file to each; more gain little, for the longest tests use two cores themselves.
+PARALLEL ?= -n 2 --dist loadfile
 WHEEL_PYTEST_ARGS ?= -m "not slow"
 
 PIP := $(VENV)/bin/python -m pip install --disable-pip-version-check --constraint requirements/constraints.txt $(PIP_ARGS)
@@ -51,7 +53,7 @@ lint: $(STAMP)
 	$(VENV)/bin/mypy
 
 test: lint
-	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+	$(VENV)/bin/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
 # The second venv sees the first one's packages through a .pth file, which does not follow the .pth file of the
 # editable install: so `agent_r1_env` is the wheel's. The tests run from a copy, far from the repository root.
