@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -27,6 +28,8 @@ from agent_r1_env.play import EpisodeRequest, unplayed
 from agent_r1_env.policy_rollout import NoEngine
 from agent_r1_env.ray_session import Session, load
 from agent_r1_env.rollout import Rollout
+
+_log = logging.getLogger(__name__)
 
 _PATIENCE = 300.0
 """Seconds until a run without a single worker is given up."""
@@ -286,6 +289,7 @@ class RayRollout(Rollout):
         self._members.remove(member)
         _kill(member)
         reason = f"{member}: {_first_line(error)}"
+        _log.warning("%s; its episodes are begun again", reason)
         try:
             if member in self._crew:
                 self._crew.died(member, reason)
