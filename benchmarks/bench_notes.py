@@ -49,7 +49,7 @@ is in episodes: a sixteenth, a quarter, all.
 - re-tokenising: the whole conversation is encoded anew at each turn by a small byte-pair tokenizer of the
   `tokenizers` package; no masks are made.
 - memory copy: ids, masks, log-probs and advantages of all tokens as NumPy arrays (13 bytes a token), copied.
-- Memory is traced while rows of a quarter of the episodes are made; the padded arrays are made of those rows.
+- Memory is traced while rows of a quarter of the episodes are made; plain arrays are those of the copy.
 - The append-only episodes are those of a real rollout with the default representation.""",
     "search": """\
 Generated paragraphs of 60 words by Zipf's law, queries of 6 words, the best 3, one thread. Growth is in

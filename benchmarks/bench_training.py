@@ -49,7 +49,7 @@ def trajectory(settings: Settings) -> list[Line]:
         Line(
             "memory of making them, bytes a token",
             f"{short(bytes_of['most'])} at most, {short(bytes_of['stays'])} stay",
-            [f"the padded arrays {short(bytes_of['arrays'])}"],
+            [f"plain arrays {short(bytes_of['arrays'])}"],
             f"{short(most)} of the arrays",
             target="under 2 of the arrays",
             met=most < 2,
