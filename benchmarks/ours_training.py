@@ -55,9 +55,7 @@ def building(episodes: int) -> dict[str, float]:
 
 
 def memory(episodes: int) -> dict[str, float]:
-    """Bytes a token that rows hold, and at most while they are made; an id, a mask, a log-prob and an advantage
-    in plain arrays are 13.
-    """
+    """Bytes a token that rows hold, and the most while they are made; ``arrays`` are plain ones of them."""
     given = _episodes(episodes)
     tracemalloc.start()
     made = _rows(given)
