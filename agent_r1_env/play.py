@@ -277,9 +277,14 @@ async def _guarded(act: Awaitable[_T]) -> _T:
     """Await something of the environment.
 
     Raises:
-        _Broken: it raised anything but a cancellation.
+        _Broken: it raised anything, a cancellation too if nobody asked for that.
     """
     try:
         return await act
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise _Broken(f"CancelledError: {error}") from error
     except (Exception, SystemExit) as error:
         raise _Broken(f"{type(error).__name__}: {error}") from error

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import Any
 
 from agent_r1_env.episode import Episode
+from agent_r1_env.errors import EngineError
 from agent_r1_env.play import EpisodeRequest
 
 Play = Callable[[int, EpisodeRequest], Coroutine[Any, Any, Episode]]
@@ -49,8 +50,11 @@ class Schedule:
     async def episodes(self) -> AsyncGenerator[tuple[int, Episode], None]:
         """The episodes in the order in which they end, each with the number of its request.
 
-        The first failure of ``play`` or ``report`` is raised at once. However this is left, no task is
-        left behind.
+        The first failure of ``play``, ``report`` or the requests is raised at once. However this is left, no
+        task is left behind.
+
+        Raises:
+            EngineError: something else than this object cancelled an episode, which would be missing.
         """
         try:
             self._fill()
@@ -97,14 +101,21 @@ class Schedule:
         return episode
 
     def _done(self, task: asyncio.Task[Episode | None]) -> None:
-        place, _ = self._tasks.pop(task)
+        place, group = self._tasks.pop(task)
         if not task.cancelled():
             self._failure = self._failure or task.exception()
             episode = None if task.exception() else task.result()
             if episode is not None:
                 self._ended.append((place, episode))
+        elif not self._has_enough(group):  # and so none of ours, or nobody listens any more
+            self._failure = self._failure or EngineError(
+                f"episode {place} was cancelled from within; was the engine closed under it?"
+            )
         if self._failure is None:
-            self._fill()
+            try:
+                self._fill()
+            except Exception as error:  # of the requests; the loop would swallow it
+                self._failure = error
         self._news.set()
 
     def _has_enough(self, group: int) -> bool:

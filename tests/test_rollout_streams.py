@@ -228,6 +228,44 @@ async def test_an_engine_that_fails_is_heard_of_at_once_by_the_reader() -> None:
     await settled(engine)
 
 
+@pytest.mark.parametrize("concurrency", [1, 3])
+async def test_an_error_of_the_requests_is_heard_of_wherever_it_comes(concurrency: int) -> None:
+    def torn() -> Iterator[EpisodeRequest]:
+        yield from requests(5)
+        raise ValueError("line 6 is no task")
+
+    rollout = Rollout(SUM, engine=Asked(lambda place, turn: sleeping(0.01)), concurrency=concurrency)
+    with pytest.raises(ValueError, match="line 6 is no task"):
+        async with asyncio.timeout(SOON):
+            await rollout.run_async(torn())
+
+
+async def test_a_tool_environment_that_cancels_itself_is_an_episode_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step = ToolEnv.step_async
+
+    async def give_up(self: ToolEnv, action: Any) -> Any:
+        if action == answer(3):
+            raise asyncio.CancelledError("a pool was shut")
+        return await step(self, action)
+
+    monkeypatch.setattr(ToolEnv, "step_async", give_up)
+    with Rollout(SUM, engine=Asked(lambda place, turn: answer(place + 1))) as rollout:
+        found = await rollout.run_async(requests(4))
+    assert [episode.seed for episode in found] == [0, 1, 2, 3]
+    assert [episode.error for episode in found] == [None, None, "CancelledError: a pool was shut", None]
+
+
+async def test_an_episode_that_an_engine_cancels_is_not_left_out_in_silence() -> None:
+    async def give_up() -> str:
+        raise asyncio.CancelledError
+
+    rollout = Rollout(SUM, engine=Asked(lambda place, turn: give_up() if place == 2 else sleeping(0.01)))
+    with pytest.raises(EngineError, match="episode 2 was cancelled from within"):
+        await rollout.run_async(requests(4))
+
+
 async def test_a_stream_that_ended_can_be_followed_by_another_in_the_same_environments() -> None:
     engine = Asked(lambda place, turn: answer(place + 1))
     with Rollout(SUM, engine=engine, concurrency=2) as rollout:
