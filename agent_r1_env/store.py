@@ -89,7 +89,9 @@ def kept(path: Path, env_id: str, plan: Plan) -> set[Key]:
                 raise AgentR1Error(f"{path}:{number} stands there a second time; choose another file")
             found.add(key)
     if found:
-        strange = found - {key_of(request) for request in plan.requests()}
+        strange = set(found)
+        for request in plan.requests():
+            strange.discard(key_of(request))
         if strange:
             raise AgentR1Error(
                 f"{path} holds {len(strange)} episodes that this run does not ask for; they are of another "
