@@ -46,6 +46,20 @@ def not_negative(text: str) -> float:
     return number
 
 
+def positive(text: str) -> float:
+    """A finite number above 0."""
+    if not 0.0 < (number := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a finite number > 0, got {text}")
+    return number
+
+
+def share(text: str) -> float:
+    """A number above 0 and up to 1."""
+    if not 0.0 < (number := float(text)) <= 1.0:
+        raise argparse.ArgumentTypeError(f"must be > 0 and <= 1, got {text}")
+    return number
+
+
 @contextlib.contextmanager
 def blaming(option: str) -> Iterator[None]:
     """Errors about values that came from one option, as errors that end in one line."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 
 from agent_r1_env import eval_results
-from agent_r1_env.command import add_data, blaming, count, not_negative, own_stdout, settings
+from agent_r1_env.command import add_data, blaming, count, not_negative, own_stdout, settings, share
 from agent_r1_env.engines.loading import ENGINES, load, servers
 from agent_r1_env.errors import AgentR1Error, EngineError, look_up, nearest
 from agent_r1_env.eval_screen import progress_of, report
@@ -93,7 +93,7 @@ def _add_eval(parser: argparse.ArgumentParser) -> None:
     )
     add("--tokenizer", metavar="PATH", help="of --engine server (default: as the server names its model)")
     add("--temperature", type=not_negative, metavar="T", help="default: 0 for one sample, else 1")
-    add("--top-p", type=float, default=1.0, metavar="P", help="default: 1")
+    add("--top-p", type=share, default=1.0, metavar="P", help="default: 1")
     add("--max-tokens", type=count, default=256, metavar="N", help="of one reply (default: 256)")
     add("--structured", action="store_true", help="hold the model to valid calls once it begins one")
     add("--concurrency", type=count, default=64, metavar="N", help="episodes at once (default: 64)")

@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from agent_r1_env.command import add_data, blaming, count, not_negative, own_stdout, settings
+from agent_r1_env.command import (
+    add_data,
+    blaming,
+    count,
+    not_negative,
+    own_stdout,
+    positive,
+    settings,
+    share,
+)
 from agent_r1_env.errors import AgentR1Error, EngineError, WorkerLost
 from agent_r1_env.eval_screen import progress_of
 
@@ -53,7 +62,7 @@ def add_parser(commands: Any, own: argparse.ArgumentParser) -> None:
     add_data(what)
     add("--set", metavar="KEY=VALUE", action="append", help="any argument of the environment")
     add("--temperature", type=not_negative, default=1.0, metavar="T", help="of a model (default: 1)")
-    add("--top-p", type=float, default=1.0, metavar="P", help="default: 1")
+    add("--top-p", type=share, default=1.0, metavar="P", help="default: 1")
     add("--max-tokens", type=count, default=256, metavar="N", help="of one reply (default: 256)")
     where = parser.add_argument_group("where it is played")
     add = where.add_argument
@@ -63,7 +72,7 @@ def add_parser(commands: Any, own: argparse.ArgumentParser) -> None:
         default="local",
         help="this process, or actors (default: local)",
     )
-    add("--workers", type=count, default=2, metavar="N", help="actors (default: 2)")
+    add("--workers", type=count, metavar="N", help="actors of Ray (default: 2)")
     add("--concurrency", type=count, default=64, metavar="C", help="episodes at once, of all (default: 64)")
     add("--address", metavar="ADDRESS", help="of a running Ray cluster (default: RAY_ADDRESS, or a new one)")
     add(
@@ -74,12 +83,17 @@ def add_parser(commands: Any, own: argparse.ArgumentParser) -> None:
         default=[],
         help="a module that registers the environment; may be given again",
     )
-    add("--max-attempts", type=count, default=3, metavar="N", help="deaths that an episode may cause")
+    add(
+        "--max-attempts",
+        type=count,
+        metavar="N",
+        help="actors that may die over an episode before it is given up (default: 3)",
+    )
     results = parser.add_argument_group("where the episodes go")
     add = results.add_argument
     add("--output", metavar="FILE", required=True, help="one episode a line, as each ends")
     add("--resume", action="store_true", help="play what the file lacks")
-    add("--time-limit", type=float, metavar="S", help="seconds, after which --resume goes on")
+    add("--time-limit", type=positive, metavar="S", help="seconds, after which --resume goes on")
     add("--no-ids", action="store_true", help="leave out token ids and log-probs")
     add("--json", action="store_true", help="print JSON alone")
     parser.set_defaults(run=_run, usage=parser.error)
@@ -91,6 +105,8 @@ def _run(options: argparse.Namespace) -> int:
 
     spec = _policy(options)
     path = Path(options.output)
+    if path.is_dir():
+        raise AgentR1Error(f"--output {path} is a folder; name a file, such as {path / 'episodes.jsonl'}")
     kwargs, plan = _planned(options)
     before = set()
     if path.exists() and path.stat().st_size:
@@ -123,7 +139,13 @@ def _stoppable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only that one may have handlers
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+    def end(*_: Any) -> None:
+        if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # of what a script began with "&"
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
@@ -154,9 +176,16 @@ def _policy(options: argparse.Namespace) -> PolicySpec:
 
     if (options.policy is None) == (options.model is None):
         options.usage("give either --policy or --model")
+    behind_urls = str(options.model).startswith(("http://", "https://"))
+    if options.tokenizer is not None and not behind_urls:
+        options.usage("--tokenizer is that of servers, which --model names by their URLs")
+    if options.executor == "local":
+        for name in ("workers", "address", "max_attempts"):
+            if getattr(options, name) is not None:
+                options.usage(f"--{name.replace('_', '-')} is of --executor ray")
     if options.policy is not None:
         return PolicySpec(policy=options.policy)
-    if options.model.startswith(("http://", "https://")):
+    if behind_urls:
         urls = tuple(url.strip() for url in options.model.split(",") if url.strip())
         return PolicySpec(urls=urls, tokenizer=options.tokenizer)
     if options.executor == "ray":
@@ -212,16 +241,17 @@ def _rollout(options: argparse.Namespace, spec: PolicySpec, kwargs: Mapping[str,
     }
     engine: Engine | TextEngine | None = None
     if options.executor == "ray":
+        from agent_r1_env.dispatch import MAX_ATTEMPTS
         from agent_r1_env.ray_executor import RayRollout
 
         made: Rollout = RayRollout(
             options.env,
             kwargs,
             policy=spec,
-            workers=options.workers,
+            workers=options.workers or 2,
             imports=options.imports,
             address=options.address,
-            max_attempts=options.max_attempts,
+            max_attempts=options.max_attempts or MAX_ATTEMPTS,
             **common,
         )
     elif spec.policy is not None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,6 +111,12 @@ def test_an_endless_number_is_not_gone_through_when_the_time_is_up(tmp_path: Pat
     [
         pytest.param([GAME], "give either --policy or --model", id="nobody"),
         pytest.param([GAME, "--policy", "x", "--model", "y"], "give either --policy or --model", id="two"),
+        pytest.param([GAME, "--policy", "random", "--time-limit", "-1"], "finite number > 0", id="time"),
+        pytest.param([GAME, "--policy", "random", "--time-limit", "nan"], "finite number > 0", id="nan"),
+        pytest.param([GAME, "--model", "x", "--top-p", "3"], "must be > 0 and <= 1, got 3", id="top-p"),
+        pytest.param([GAME, "--policy", "random", "--workers", "2"], "of --executor ray", id="workers"),
+        pytest.param([GAME, "--policy", "random", "--max-attempts", "2"], "--max-attempts is of", id="tries"),
+        pytest.param([GAME, "--policy", "random", "--tokenizer", "x"], "that of servers", id="tokenizer"),
         pytest.param([GAME, "--policy", "randon"], "did you mean 'random'", id="misspelt"),
         pytest.param(["AgentR1/TextGam-v0", "--policy", "random"], "TextGame", id="environment"),
         pytest.param([GAME, "--model", "folder", "--executor", "ray"], "vllm serve", id="folder on Ray"),
@@ -131,6 +141,35 @@ def test_a_mistake_shows_before_anything_is_played(
     assert status == 2
     assert said in capsys.readouterr().err
     assert not path.exists()
+
+
+def test_a_folder_is_no_file_for_episodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rollout(tmp_path, "--n", "2", "--resume") == 2
+    assert "is a folder; name a file, such as" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("interrupt", [signal.SIG_DFL, signal.SIG_IGN])
+def test_sigterm_ends_a_run_that_ctrl_c_cannot_reach(tmp_path: Path, interrupt: signal.Handlers) -> None:
+    """As in a script, whose jobs behind "&" ignore Ctrl-C."""
+    path = tmp_path / "episodes.jsonl"
+    code = (
+        "import signal, sys\n"
+        f"signal.signal(signal.SIGINT, {'signal.SIG_IGN' if interrupt else 'signal.default_int_handler'})\n"
+        "from agent_r1_env.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    asked = ["rollout", GAME, "--policy", "random", "--n", "100000000", "--output", str(path)]
+    process = subprocess.Popen([sys.executable, "-c", code, *asked], stderr=subprocess.PIPE, text=True)
+    try:
+        end = time.monotonic() + 60
+        while not (path.exists() and path.stat().st_size) and time.monotonic() < end:
+            time.sleep(0.05)
+        process.terminate()
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert "--resume goes on" in said
 
 
 @pytest.mark.slow
