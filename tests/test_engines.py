@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from agent_r1_env.engines import Generation, Sampling, Updatable, room
 from agent_r1_env.engines.scripted import ScriptedEngine
-from agent_r1_env.engines.worker import Worker
+from agent_r1_env.engines.worker import Worker, _Hold
 from agent_r1_env.errors import EngineError, PromptTooLong
 from agent_r1_env.testing import ByteTokenizer, scripted, tiny_llama, tiny_tokenizer
 
@@ -318,6 +319,44 @@ def test_a_closed_worker_cannot_be_held(worker: Worker) -> None:
     worker.close()
     with pytest.raises(EngineError, match="is closed"), worker.updating(None):
         raise AssertionError("it was held")
+
+
+async def test_whoever_is_cancelled_as_the_engine_closes_is_not_left_waiting(worker: Worker) -> None:
+    asked = asyncio.ensure_future(worker.ask([1] * 100_000, Sampling()))
+    await asyncio.sleep(0.01)
+    asked.cancel()
+    worker.close()
+    done, _ = await asyncio.wait([asked], timeout=5)
+    assert done and asked.cancelled()
+
+
+def test_whoever_asks_while_another_thread_closes_the_engine_is_told(worker: Worker) -> None:
+    def keys() -> Iterator[int]:
+        worker.close()
+        yield 0
+
+    worker._keys = keys()
+    with pytest.raises(EngineError, match="is closed"):
+        asyncio.run(asyncio.wait_for(worker.ask([1], Sampling()), 5))
+
+
+def test_an_update_that_is_interrupted_before_it_begins_lets_the_engine_go_on(
+    fake: Fake, worker: Worker
+) -> None:
+    class Interrupted(Future[None]):
+        def result(self, timeout: float | None = None) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Hold, "__init__", lambda hold: _set(hold, Interrupted()))
+        with pytest.raises(KeyboardInterrupt), worker.updating(None):
+            pass
+    assert asyncio.run(asyncio.wait_for(worker.ask([1], Sampling()), 5)).ids == [1]
+
+
+def _set(hold: _Hold, still: Future[None]) -> None:
+    object.__setattr__(hold, "still", still)
+    object.__setattr__(hold, "go_on", threading.Event())
 
 
 def test_one_worker_serves_one_event_loop_after_the_other(worker: Worker) -> None:

@@ -87,8 +87,9 @@ class Worker:
         self._setup = setup or (lambda: None)
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._waiting: dict[str, _Ask] = {}
-        self._keys = itertools.count()
+        self._keys: Iterator[int] = itertools.count()
         self._closed = False
+        self._entrance = threading.Lock()  # nothing is put in behind the message that ends the thread
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -98,16 +99,14 @@ class Worker:
         Raises:
             EngineError: the backend failed, or was closed.
         """
-        if self._closed:
-            raise EngineError(f"the engine {self._name!r} is closed")
         request = _Ask(f"{self._name}-{next(self._keys)}", prompt_ids, sampling)
-        self._inbox.put(request)
+        self._enter(request)
         try:
             return await asyncio.wrap_future(request.answer)
         except asyncio.CancelledError:
             drop = _Drop(request.key)
-            self._inbox.put(drop)
-            await asyncio.wrap_future(drop.done)
+            if self._put(drop):  # else all is forgotten
+                await asyncio.wrap_future(drop.done)
             raise
 
     @contextlib.contextmanager
@@ -119,22 +118,32 @@ class Worker:
         Raises:
             EngineError: it was closed, or the backend cannot say where its requests are.
         """
-        if self._closed:
-            raise EngineError(f"the engine {self._name!r} is closed")
         hold = _Hold()
-        self._inbox.put(hold)
-        hold.still.result()
+        self._enter(hold)
         try:
+            hold.still.result()
             yield
             self.version = version
         finally:
             hold.go_on.set()
 
     def close(self) -> None:
-        """Fail whoever still waits and end the thread."""
-        self._closed = True
-        self._inbox.put(None)
+        """Fail whoever still waits and end the thread; twice is harmless."""
+        self._put(None)
         self._thread.join()
+
+    def _enter(self, message: _Message) -> None:
+        if not self._put(message):
+            raise EngineError(f"the engine {self._name!r} is closed")
+
+    def _put(self, message: _Message) -> bool:
+        """Whether the thread will come to it: not once it is closed."""
+        with self._entrance:
+            if self._closed:
+                return False
+            self._closed = message is None
+            self._inbox.put(message)
+            return True
 
     def _run(self) -> None:
         self._setup()
@@ -143,7 +152,7 @@ class Worker:
             for message in messages:
                 self._handle(message)
             if None in messages:
-                self._end()
+                self._fail(EngineError("it was closed"))
                 return
             if self._waiting:
                 self._advance()
@@ -173,11 +182,11 @@ class Worker:
         """Note where every request is, and stand still while the weights change."""
         try:
             counts = self._backend.sampled(list(self._waiting))
+            for key, request in self._waiting.items():
+                request.spans.append((counts[key], self.version))
         except Exception as error:
             _refuse(hold.still, error)
             return
-        for key, request in self._waiting.items():
-            request.spans.append((counts[key], self.version))
         _settle(hold.still, None)
         hold.go_on.wait()
         try:
@@ -208,20 +217,6 @@ class Worker:
             else:
                 versions = _versions([*request.spans, (len(outcome.ids), self.version)])
                 _settle(request.answer, replace(outcome, versions=versions) if versions else outcome)
-
-    def _end(self) -> None:
-        """Answer everybody, those too who asked while the thread ended."""
-        error = EngineError(f"the engine {self._name!r} is closed")
-        self._fail(EngineError("it was closed"))
-        with contextlib.suppress(queue.Empty):
-            while True:
-                message = self._inbox.get_nowait()
-                if isinstance(message, _Ask):
-                    _refuse(message.answer, error)
-                elif isinstance(message, _Drop):
-                    _settle(message.done, None)
-                elif isinstance(message, _Hold):
-                    _refuse(message.still, error)
 
     def _fail(self, cause: BaseException) -> None:
         """Tell everybody who waits; nobody hangs because the model died."""
