@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import math
 import socket
 import threading
 from collections.abc import Mapping
@@ -20,7 +19,8 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent_r1_env.engines import Engine, Generation, Sampling
+from agent_r1_env.completions import answered, asked_of
+from agent_r1_env.engines import Engine
 from agent_r1_env.errors import EngineError, PromptTooLong, missing_extra
 
 MAX_BYTES = 64 << 20
@@ -123,7 +123,7 @@ class EngineServer:
         try:
             await self._converse(reader, writer)
         except (asyncio.CancelledError, ConnectionError):
-            pass  # the server ends, or the client has left: nobody is there to be told
+            writer.transport.abort()  # the server ends, or the client has left: nobody is there to be told
         finally:
             self._connections.discard(task)
             writer.close()
@@ -180,13 +180,13 @@ class EngineServer:
             told = ", ".join(f"{verb} {place}" for verb, place in (*known, ("POST", "/v1/completions")))
             return _error(HTTPStatus.NOT_FOUND, f"no {method} {path}; known: {told}")
         try:
-            asked = json.loads(body)
-            prompt, sampling = self._read(asked)
-        except (ValueError, RecursionError, KeyError, TypeError) as error:
+            prompt, sampling = asked_of(json.loads(body), self.model)
+        except (ValueError, RecursionError) as error:
             return _error(HTTPStatus.BAD_REQUEST, f"{error}")
         self.running += 1
         try:
             found = await self.engine.generate(prompt, sampling)
+            return HTTPStatus.OK, answered(self.model, self.engine.tokenizer, len(prompt), found)
         except PromptTooLong as error:
             told = f"the maximum context length is {self.engine.max_model_len} tokens: {error}"
             return _error(HTTPStatus.BAD_REQUEST, told)
@@ -195,7 +195,6 @@ class EngineServer:
             return _error(HTTPStatus.INTERNAL_SERVER_ERROR, told)
         finally:
             self.running -= 1
-        return HTTPStatus.OK, self._completion(len(prompt), found)
 
     def _health(self) -> dict[str, Any]:
         return {"status": "healthy"}
@@ -209,60 +208,6 @@ class EngineServer:
     def _info(self) -> dict[str, Any]:
         """What every `Generation` keeps to, in vLLM's words."""
         return {"vllm_config": {"model_config": {"logprobs_mode": "processed_logprobs"}}}
-
-    def _read(self, asked: Any) -> tuple[list[int], Sampling]:
-        """The prompt and the wishes of a request.
-
-        Raises:
-            ValueError, TypeError: they make no sense, or mean something that an engine cannot do.
-        """
-        if not isinstance(asked, dict):
-            raise ValueError("the body must be a JSON object")
-        if (name := asked.get("model")) not in (None, self.model):
-            raise ValueError(f"the model {name!r} does not exist; this server has {self.model!r}")
-        prompt = asked.get("prompt")
-        if not isinstance(prompt, list) or not all(type(each) is int for each in prompt):
-            raise ValueError("prompt must be a list of token ids; this server has no text of its own")
-        for key, plain in (("stream", False), ("n", 1), ("echo", False)):
-            if asked.get(key, plain) not in (plain, None):
-                raise ValueError(f"{key}={asked[key]!r} is not known here; leave it out")
-        stop = asked.get("stop") or []
-        structure = (asked.get("structured_outputs") or {}).get("structural_tag") or ""
-        given = {
-            "max_tokens": asked.get("max_tokens"),
-            "temperature": asked.get("temperature"),
-            "top_p": asked.get("top_p"),
-            "top_k": None if asked.get("top_k") in (None, -1) else asked["top_k"],
-        }
-        return prompt, Sampling(
-            **{key: value for key, value in given.items() if value is not None},
-            seed=asked.get("seed"),
-            stop=(stop,) if isinstance(stop, str) else tuple(stop),
-            stop_token_ids=tuple(asked.get("stop_token_ids") or ()),
-            session=asked.get("session_id") or "",
-            structure=structure if isinstance(structure, str) else json.dumps(structure),
-        )
-
-    def _completion(self, prompt_tokens: int, found: Generation) -> dict[str, Any]:
-        tokens = [f"token_id:{each}" for each in found.ids]
-        # JSON has no infinity; vLLM writes this number, too.
-        logprobs = [max(each, -9999.0) if math.isfinite(each) else -9999.0 for each in found.logprobs]
-        choice = {
-            "index": 0,
-            "text": self.engine.tokenizer.decode(found.ids, skip_special_tokens=False),
-            "token_ids": list(found.ids),
-            "logprobs": {"tokens": tokens, "token_logprobs": logprobs},
-            "finish_reason": found.finish_reason,
-            "versions": list(found.versions),
-        }
-        usage: dict[str, Any] = {
-            "prompt_tokens": prompt_tokens,
-            "completion_tokens": len(found.ids),
-            "total_tokens": prompt_tokens + len(found.ids),
-        }
-        if found.cached_tokens is not None:
-            usage["prompt_tokens_details"] = {"cached_tokens": found.cached_tokens}
-        return {"object": "text_completion", "model": self.model, "choices": [choice], "usage": usage}
 
 
 class _TooLarge(Exception):

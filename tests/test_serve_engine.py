@@ -140,7 +140,18 @@ def test_one_connection_serves_one_request_after_another(server: EngineServer) -
         ({"prompt": [1], "n": 2}, "n=2 is not known"),
         ({"prompt": [1], "stream": True}, "stream=True is not known"),
         ({"prompt": [1], "top_p": 0}, "top_p must be"),
-        ({"prompt": [1], "temperature": "hot"}, "must be real number"),
+        ({"prompt": []}, "not empty"),
+        ({"prompt": [-1]}, "list of token ids"),
+        ({"prompt": [1], "temperature": "hot"}, "temperature must be a number, got 'hot'"),
+        ({"prompt": [1], "max_tokens": 1.5}, "max_tokens must be a whole number, got 1.5"),
+        ({"prompt": [1], "seed": True}, "seed must be a whole number, got True"),
+        ({"prompt": [1], "stop": [5]}, "stop must be a text or a list of texts"),
+        ({"prompt": [1], "stop_token_ids": ["a"]}, "stop_token_ids must be a list of token ids"),
+        ({"prompt": [1], "structured_outputs": "a"}, "structured_outputs must be an object"),
+        (
+            {"prompt": [1], "structured_outputs": {"regex": "a"}},
+            "only structural_tag is known here, got regex",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(server: EngineServer, body: Any, told: str) -> None:
@@ -200,6 +211,19 @@ def test_closing_cancels_what_is_under_way_and_leaves_no_thread(engine: Waiting)
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", server.port), timeout=1)
     server.close()
+
+
+def test_closing_leaves_no_connection_to_a_client_that_does_not_read(engine: Waiting) -> None:
+    engine.answer = lambda: Generation([65] * 300_000, [-1.0] * 300_000, "stop")
+    engine.go_on.set()
+    with EngineServer(engine) as server:
+        raw = socket.create_connection(("127.0.0.1", server.port), timeout=5)
+        body = b'{"prompt": [1]}'
+        raw.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 15\r\n\r\n" + body)
+        assert raw.recv(1)  # the rest is more than the system holds
+    with raw, contextlib.suppress(ConnectionError):
+        while raw.recv(1 << 20):
+            pass
 
 
 def test_many_requests_wait_at_once(engine: Waiting) -> None:
