@@ -25,7 +25,7 @@ class Executor:
             URL, or ask the servers where it uses some.
         workers: actors of each training process.
         address: of a running Ray cluster; None: ``RAY_ADDRESS``, or else a new one on this machine.
-        cpus: that Ray sets aside for an actor.
+        cpus: that a cluster sets aside for an actor.
         imports: modules that an actor imports first, such as one that registers the environment.
         host: the name or address of this machine by which actors reach the trainer's engine; None: this
             machine alone, or with an address the one that Ray knows it by.

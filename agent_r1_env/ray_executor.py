@@ -21,7 +21,7 @@ from agent_r1_env.elsewhere import EnvOrigin, PolicySpec
 from agent_r1_env.engines import Sampling
 from agent_r1_env.episode import Episode
 from agent_r1_env.episode_worker import EpisodeWorker, Failure, Played, Ready, WorkerSpec
-from agent_r1_env.errors import UnknownName, WorkerLost
+from agent_r1_env.errors import AgentR1Error, UnknownName, WorkerLost
 from agent_r1_env.foreign import ForeignCalls
 from agent_r1_env.hosted import GRACE
 from agent_r1_env.play import EpisodeRequest, unplayed
@@ -90,7 +90,7 @@ class RayRollout(Rollout):
             concurrency: episodes at once, of all actors together.
             imports: modules that every actor imports first, such as one that registers the environment.
             address: of a running cluster, see `ray_session.Session`.
-            cpus: that Ray sets aside for an actor.
+            cpus: that Ray sets aside for an actor; one that was started here sets none aside.
             max_in_a_row: actors that may die one after the other before an episode is played to its end.
 
         Raises:
@@ -180,13 +180,15 @@ class RayRollout(Rollout):
         request = replace(request, salt=request.salt or f"{version}/{place}")
         job = Job(place)
         while not self._crew.given_up(job):
-            member = await self._member_for(job)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    member = await self._member_for(job)
+            except TimeoutError:
+                return unplayed(self.env_id, request, version)
             try:
                 seconds = None
                 if deadline is not None:
                     seconds = deadline - asyncio.get_running_loop().time()
-                    if seconds <= 0:
-                        return unplayed(self.env_id, request, version)
                 found = await self._ask(member, request, version, seconds)
                 if found is not None:
                     self._crew.finished(member, job)
@@ -210,6 +212,8 @@ class RayRollout(Rollout):
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.cancel(reference)
             raise
+        except ray.exceptions.RayTaskError as error:  # it lives, and what it played cannot be sent
+            raise AgentR1Error(f"{member} could not send an episode: {error.cause!r}") from error
         except ray.exceptions.RayError as error:
             self._bury(member, error)
             return None
@@ -239,21 +243,29 @@ class RayRollout(Rollout):
     def _begin(self) -> None:
         """Get ready for a run on the event loop of now, with the actors of the last one and new ones."""
         if self._session is None:
-            self._session = Session(self._address, max(self._workers, math.ceil(self._workers * self._cpus)))
+            self._session = Session(self._address, self._workers)
         self._past = (self.redone, self.lost)
         self._crew, self._news, self._failure = self._new_crew(), asyncio.Event(), None
         self._starting = set()
-        self._members = [member for member in self._members if member.ready is not None]
-        for member in self._members:
-            self._crew.join(member)
+        for member in list(self._members):
+            if member.ready is not None:
+                self._crew.join(member)
+            else:  # too late for the last run
+                self._members.remove(member)
+                _kill(member)
         for _ in range(self._workers - len(self._members)):
             self._start()
 
     def _start(self) -> None:
         """Start an actor, which joins when it is ready."""
         ray = load()
+        assert self._session is not None
         actor = ray.remote(EpisodeWorker).options(
-            num_cpus=self._cpus, max_concurrency=self._at_once + 8, max_restarts=0, max_task_retries=0
+            # Ray on this machine alone shares it with nobody, and further rollouts may want actors of it.
+            num_cpus=0 if self._session.own else self._cpus,
+            max_concurrency=self._at_once + 8,
+            max_restarts=0,
+            max_task_retries=0,
         )
         member = _Member(self._made, actor.remote(self.spec))
         self._made += 1
@@ -271,6 +283,7 @@ class RayRollout(Rollout):
             member.ready = found
             self._crew.join(member)
         except TimeoutError:
+            _log.warning("%s was not ready within %g s; the run does without it", member, _PATIENCE)
             if not len(self._crew):
                 self._failure = WorkerLost(
                     f"no worker was ready within {_PATIENCE:g} s; each asks Ray for {self._cpus:g} CPUs, "

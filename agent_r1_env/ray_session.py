@@ -62,6 +62,11 @@ class Session:
                 Session._started = True
             Session._open += 1
 
+    @property
+    def own(self) -> bool:
+        """Whether Ray was started here, on this machine alone."""
+        return Session._folder is not None
+
     def close(self) -> None:
         """Let go of it; twice is harmless."""
         with _LOCK:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium as gym
 import pytest
@@ -19,10 +20,10 @@ import agent_r1_env
 from agent_r1_env.elsewhere import PolicySpec
 from agent_r1_env.engines import Sampling, TextEngine
 from agent_r1_env.episode import Episode, EpisodeFile, read_episodes
-from agent_r1_env.errors import EngineError, WorkerLost
+from agent_r1_env.errors import AgentR1Error, EngineError, WorkerLost
 from agent_r1_env.executors import Executor
 from agent_r1_env.play import EpisodeRequest
-from agent_r1_env.ray_executor import RayRollout
+from agent_r1_env.ray_executor import RayRollout, _Member
 from agent_r1_env.ray_session import Session
 from agent_r1_env.rollout import Rollout
 
@@ -207,6 +208,38 @@ def test_what_a_worker_raises_is_raised_here_as_it_was(ray: None, folder: Path) 
         pytest.raises(EngineError, match="no server at http://nowhere"),
     ):
         rollout.run(requests(2))
+
+
+def test_two_rollouts_share_a_ray_of_this_machine(ray: None, folder: Path) -> None:
+    """As training and evaluation do; nobody waits for cores that the other one has set aside."""
+    asked, options = requests(4), {"policy": drawing(folder), "workers": 2, "cpus": 3.0, "time_limit": 60.0}
+    with RayRollout(ENV, **options) as one, RayRollout(ENV, **options) as other:
+        assert {each.stop_reason for each in [*one.run(asked), *other.run(asked)]} == {"answer"}
+        assert len({*one.pids, *other.pids}) >= 2
+
+
+def test_the_time_limit_holds_while_no_worker_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RayRollout, "_begin", lambda self: None)
+    with RayRollout(ENV, policy=drawing(folder), time_limit=0.2) as rollout:
+        played = rollout.run(requests(3))
+    assert [(each.stop_reason, len(each.steps)) for each in played] == [("time_limit", 0)] * 3
+
+
+def test_an_episode_that_cannot_be_sent_kills_no_worker(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ray.exceptions import RayTaskError
+
+    async def unsent() -> None:
+        raise RayTaskError("play", "a traceback", TypeError("cannot pickle a lock"))
+
+    play = SimpleNamespace(remote=lambda *_: unsent())
+    member = _Member(0, SimpleNamespace(play=play))
+    monkeypatch.setattr(RayRollout, "_begin", lambda self: self._crew.join(member))
+    with RayRollout(ENV, policy=drawing(folder)) as rollout:
+        with pytest.raises(AgentR1Error, match="worker 0 could not send an episode: .*cannot pickle a lock"):
+            rollout.run(requests(3))
+        assert rollout.lost == 0
 
 
 def left_behind(mark: str) -> list[str]:
