@@ -86,9 +86,7 @@ class Call:
         """Begin it where it costs least; ``then`` is called when nothing of it runs any more."""
         if not self.tool.awaited:
             return hand(self.run, self._given(), _show, then)
-        started = self.start()
-        started.over.add_done_callback(then)
-        return started
+        return workers.start(self.run, self._given(), _show, then)
 
     def here(self) -> Outcome:
         """Make it on the caller's thread."""

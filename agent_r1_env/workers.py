@@ -31,15 +31,44 @@ STUCK_AFTER = 0.05
 class Started(Future[Outcome]):
     """A call that was begun."""
 
-    _ended: Future[None] | None = None
+    def __init__(self, then: Callable[[Any], Any] | None = None, *, ends_apart: bool = False) -> None:
+        """A call under way.
+
+        Args:
+            then: called when nothing of the call runs any more.
+            ends_apart: ``end`` says when that is; else it is when the call is done.
+        """
+        super().__init__()
+        self._then, self._runs = then, ends_apart
+        self._ended: Future[None] | None = None  # made where it is asked for, which is seldom
+        if not ends_apart and then is not None:
+            self.add_done_callback(then)
 
     @property
     def over(self) -> Future[Any]:
         """Done when nothing of the call runs any more: a coroutine may go on after it was cancelled."""
-        return self if self._ended is None else self._ended
+        with self._condition:
+            if not self._runs:
+                return self
+            self._ended = self._ended or Future()
+            return self._ended
+
+    def end(self) -> None:
+        """Nothing of it runs any more; it is done already."""
+        with self._condition:
+            self._runs, ended = False, self._ended
+        if ended is not None:
+            ended.set_result(None)
+        if self._then is not None:
+            self._then(self)
 
 
-def start(function: Callable[..., Any], arguments: dict[str, Any], finish: Finish) -> Started:
+def start(
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    finish: Finish,
+    then: Callable[[Any], Any] | None = None,
+) -> Started:
     """Begin a call and return at once; the future never holds an exception.
 
     Cancelling the future cancels a coroutine. A function can only be left behind: what it returns
@@ -47,10 +76,11 @@ def start(function: Callable[..., Any], arguments: dict[str, Any], finish: Finis
 
     Args:
         finish: applied to the value where the call ran, and so within its time.
+        then: called when nothing of the call runs any more, on whatever thread that is.
     """
     if is_coroutine_function(function):
-        return _loop_of(function).start(functools.partial(_awaited, function, arguments, finish))
-    future = Started()
+        return _loop_of(function).start(functools.partial(_awaited, function, arguments, finish), then)
+    future = Started(then)
     future.set_running_or_notify_cancel()
     hand(function, arguments, finish, lambda handed: future.set_result(handed.result()))
     return future
@@ -128,27 +158,18 @@ class _Loop:
         """Whether no coroutine blocks it: no question is left open, or it is answered soon."""
         return self._answered.wait(STUCK_AFTER)
 
-    def start(self, call: Callable[[], Coroutine[Any, Any, Outcome]]) -> Started:
-        future = Started()
-        future._ended = Future()
-        self.loop.call_soon_threadsafe(self._begin, call, future)
-        future.add_done_callback(self._ask_if_cancelled)
+    def start(
+        self, call: Callable[[], Coroutine[Any, Any, Outcome]], then: Callable[[Any], Any] | None = None
+    ) -> Started:
+        future = Started(then, ends_apart=True)
+        flight = _Flight(self, call, future)
+        self.loop.call_soon_threadsafe(flight.begin)
+        future.add_done_callback(flight.stop_if_cancelled)
         return future
 
-    def _begin(self, call: Callable[[], Coroutine[Any, Any, Outcome]], future: Started) -> None:
-        if future.cancelled():
-            future.over.set_result(None)
-            return
-        task = self.loop.create_task(call())
-        task.add_done_callback(functools.partial(_settle, future))
-        future.add_done_callback(functools.partial(self._cancel, task))
-
-    def _cancel(self, task: asyncio.Task[Outcome], future: Future[Outcome]) -> None:
-        if future.cancelled():
-            self.loop.call_soon_threadsafe(task.cancel)
-
-    def _ask_if_cancelled(self, future: Future[Outcome]) -> None:
-        if future.cancelled() and self._answered.is_set():
+    def ask(self) -> None:
+        """Put the question that ``answers`` looks at, unless one is open."""
+        if self._answered.is_set():
             self._answered.clear()
             self.loop.call_soon_threadsafe(self._answered.set)
 
@@ -162,11 +183,38 @@ class _Loop:
         self.loop.stop()
 
 
-def _settle(future: Started, task: asyncio.Task[Outcome]) -> None:
-    outcome = Outcome(None, asyncio.CancelledError(), 0.0) if task.cancelled() else task.result()
-    with contextlib.suppress(InvalidStateError):  # cancelled: nobody waits any more
-        future.set_result(outcome)
-    future.over.set_result(None)
+class _Flight:
+    """A coroutine on its way through a loop. All but ``stop_if_cancelled`` is called on the loop's thread."""
+
+    __slots__ = ("_call", "_future", "_loop", "_task")
+
+    def __init__(
+        self, loop: _Loop, call: Callable[[], Coroutine[Any, Any, Outcome]], future: Started
+    ) -> None:
+        self._loop, self._call, self._future = loop, call, future
+        self._task: asyncio.Task[Outcome] | None = None
+
+    def begin(self) -> None:
+        if self._future.cancelled():
+            self._future.end()
+            return
+        self._task = self._loop.loop.create_task(self._call())
+        self._task.add_done_callback(self._settle)
+
+    def stop_if_cancelled(self, future: Future[Outcome]) -> None:
+        if future.cancelled():
+            self._loop.ask()
+            self._loop.loop.call_soon_threadsafe(self._stop)
+
+    def _stop(self) -> None:
+        if self._task is not None:  # else it was cancelled before it began
+            self._task.cancel()
+
+    def _settle(self, task: asyncio.Task[Outcome]) -> None:
+        outcome = Outcome(None, asyncio.CancelledError(), 0.0) if task.cancelled() else task.result()
+        with contextlib.suppress(InvalidStateError):  # cancelled: nobody waits any more
+            self._future.set_result(outcome)
+        self._future.end()
 
 
 def _loop_of(function: Callable[..., Any]) -> _Loop:
