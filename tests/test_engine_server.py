@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import math
+import signal
 import socket
 import threading
 import time
@@ -485,6 +486,52 @@ def test_a_failed_update_lets_requests_go_on(server: Fake) -> None:
             raise RuntimeError
         assert engine.version is None and server.paths[-1] == "/resume"
         assert ask(engine).ids == [104, 258]
+
+
+def test_a_server_that_was_out_while_weights_changed_comes_back_with_them(servers: list[Fake]) -> None:
+    out = servers[0]
+    with engine_of(*servers) as engine:
+        with engine.updating(1):
+            pass
+        out.healthy = False
+        engine._fleet.servers[0].take_out("it is being tested")
+        with engine.updating(2):
+            pass  # a trainer gives them to all, or raises
+        assert out.weights == "2" and "/pause?mode=keep" not in out.paths[3:]
+        with pytest.raises(RuntimeError), engine.updating(3):
+            raise RuntimeError
+        assert [each.weights for each in servers] == ["2", "2"]
+        out.healthy = True
+        ask(engine)
+        until(lambda: len(engine._fleet.up) == 2)
+
+
+def test_an_interrupted_update_pauses_no_server_later(servers: list[Fake]) -> None:
+    plain, other = servers
+    plain.dev, plain.respond = False, probing
+    with engine_of(*servers) as engine:
+        asked, go_on = len(plain.asked), held(plain)
+        engine._fleet._homes["e"] = engine._fleet.servers[0]
+        thread = threading.Thread(target=lambda: ask(engine, session="e"))
+        thread.start()
+        until(lambda: len(plain.asked) > asked)
+        main = threading.main_thread().ident
+        assert main is not None
+        threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt), engine.updating(2):
+            raise AssertionError("it waits for the request")
+        go_on.set()
+        thread.join()
+        ask(engine, session="e")
+        assert other.paths == [] and engine.version is None
+
+
+def test_a_closed_engine_cannot_be_updated_and_opens_no_connection(server: Fake) -> None:
+    with engine_of(server) as engine:
+        pass
+    with pytest.raises(EngineError, match="closed"), engine.updating(2):
+        raise AssertionError("it was held")
+    assert server.paths == [] and engine._fleet.servers[0].client._client is None
 
 
 # -- which log-probs a server shows

@@ -20,7 +20,8 @@ from agent_r1_env.errors import EngineError
 
 SESSIONS = 1 << 16
 """Sessions whose server is remembered; a forgotten one is placed anew, and its cache is cold."""
-_LOOK = 10.0  # seconds that a server has to say that it is well
+LOOK = 10.0
+"""Seconds that a server has to say that it is well."""
 _MISSES = 3
 _log = logging.getLogger(__name__)
 Fit = Callable[[Client], Awaitable[str]]
@@ -120,7 +121,7 @@ class Fleet:
     async def look(self, server: Server) -> bool:
         """Ask a server whether it is well, and take it out or back."""
         try:
-            await server.client.once("GET", f"{server.client.root}/health", timeout=_LOOK)
+            await server.client.once("GET", f"{server.client.root}/health", timeout=LOOK)
             unfit = "" if server.up else await self._fit(server.client)
         except EngineError as error:
             server.misses += 1

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from agent_r1_env import workers
 from agent_r1_env.engines import Generation, Sampling, Tokenizer, room
 from agent_r1_env.engines.client import CONNECT, Client
-from agent_r1_env.engines.fleet import Fleet, Server
+from agent_r1_env.engines.fleet import LOOK, Fleet, Server
 from agent_r1_env.engines.probing import check_logprobs
 from agent_r1_env.engines.refusal import TOLD, Passing, Refused
 from agent_r1_env.errors import EngineError, PromptTooLong, missing_extra
@@ -130,13 +130,22 @@ class ServerEngine:
 
         Servers with vLLM's development endpoints are paused, and requests under way go on with the new
         weights where they were; on others those are waited for. New requests wait here.
+
+        The new weights must reach all servers, those too that are not up: they come back by the number.
+
+        Raises:
+            EngineError: it was closed.
         """
+        if self._closed:
+            raise EngineError("the engine is closed")
+        changed = False
         try:
             self._run(self._hold())
             yield
-            self.version = version
+            self.version, changed = version, True
         finally:
-            self._run(self._go_on())
+            # Not given up when interrupted once more: a server must not be left paused.
+            workers.spawn(lambda: self._go_on(changed), loop=_LOOP).result()
 
     async def drain(self, timeout: float | None = None) -> None:
         """Take no new requests, wait for those under way, cancel what is left after a while, and close.
@@ -153,7 +162,12 @@ class ServerEngine:
         workers.spawn(lambda: self._end(0.0), loop=_LOOP).result(CONNECT)
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        return workers.spawn(lambda: work, loop=_LOOP).result()
+        future = workers.spawn(lambda: work, loop=_LOOP)
+        try:
+            return future.result()
+        except BaseException:  # Ctrl-C, after which it must not go on by itself
+            future.cancel()
+            raise
 
     async def _begin(self, model: str | None) -> tuple[str, int, str]:
         """Name, context length and folder of the model that all servers have."""
@@ -213,14 +227,16 @@ class ServerEngine:
             while server.up and server not in self._paused and server.running:
                 await asyncio.sleep(0.01)
 
-    async def _go_on(self) -> None:
+    async def _go_on(self, changed: bool) -> None:
         paused, self._paused = self._paused, []
-        for server in paused:
-            # What was cached of prompts under way was computed with the old weights, too.
-            await _tell(server, "/reset_prefix_cache?reset_running_requests=true")
-            if self.version is not None:
+        for server in self._fleet.servers if self._leads else ():
+            if server in paused:
+                # What was cached of prompts under way was computed with the old weights, too.
+                await _tell(server, "/reset_prefix_cache?reset_running_requests=true")
+            if changed and self.version is not None:
                 await _tell(server, "/update_weight_version", {"new_version": str(self.version)})
-            await _tell(server, "/resume")
+            if server in paused:
+                await _tell(server, "/resume")
         self._open.set()
 
     async def _unfit(self, client: Client) -> str:
@@ -277,8 +293,9 @@ def _tokenizer(name: str, from_server: bool) -> Tokenizer:
 
 async def _tell(server: Server, path: str, body: Any = None) -> bool:
     """Whether a server has this development endpoint; one that fails at it is taken out."""
+    timeout = None if server.up else LOOK  # one that is out may be hanging
     try:
-        await server.client.once("POST", server.client.root + path, {} if body is None else body)
+        await server.client.once("POST", server.client.root + path, {} if body is None else body, timeout)
     except Refused as refused:
         if refused.status in _UNKNOWN:
             return False
