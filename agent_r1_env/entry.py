@@ -156,7 +156,17 @@ def _misfits(kind: str, file: yamlfile.YamlFile) -> list[CatalogError]:
     faults = [fault for fault in faults if fault[0] != "missing" or fault[2] not in misspelt]
     rank = {"unknown": 0, "missing": 1}
     faults.sort(key=lambda fault: (rank.get(fault[0], 2), file.place(fault[2], True)))
-    return [_error(kind, file, reason, keys, of_key=what == "unknown") for what, reason, keys in faults]
+    return [
+        _error(
+            kind, file, reason if what != "unknown" else _whence(reason, keys, file), keys, what == "unknown"
+        )
+        for what, reason, keys in faults
+    ]
+
+
+def _whence(reason: str, keys: yamlfile.Keys, file: yamlfile.YamlFile) -> str:
+    """The reason, with the whole key where no line of the file has it: it came from whoever changed it."""
+    return reason if keys in file.keys else f"{'.'.join(map(str, keys))}, set from outside: {reason}"
 
 
 def _faults(error: Any, root: Mapping[str, Any]) -> list[tuple[str, str, yamlfile.Keys]]:

@@ -101,7 +101,8 @@ def test_a_setting_that_trl_does_not_have_is_told_with_its_line(tmp_path: Path) 
     [
         ({"evil.episodes": 3}, "did you mean 'eval'"),
         ({"eval.episodes": -3}, "eval.episodes"),
-        ({"eval.episode": 3}, "episode"),
+        ({"eval.episode": 3}, "eval.episode, set from outside: .* did you mean 'episodes'"),
+        ({"overlap.stalenes": 1}, "overlap.stalenes, set from outside: .* did you mean 'staleness'"),
         ({"seed": "four"}, "seed"),
         ({"seed.x": 4}, "seed"),
     ],
