@@ -127,6 +127,8 @@ class ServedVLLMGeneration(MergingVLLMGeneration):
 
     def _by_files(self) -> str:
         """What went wrong; "" if nothing did."""
+        from safetensors import SafetensorError
+
         weights = self._weights()
         failure = ""
         if self._clients:
@@ -134,7 +136,7 @@ class ServedVLLMGeneration(MergingVLLMGeneration):
             try:
                 write_weights(weights, folder)
                 failure = self._reload(folder)
-            except OSError as error:
+            except (OSError, SafetensorError) as error:  # the second where the disk is full
                 failure = f"cannot write weights to {folder}: {error}"
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -144,10 +146,15 @@ class ServedVLLMGeneration(MergingVLLMGeneration):
 
     def _new_folder(self) -> Path:
         local = all(urlsplit(url).hostname in _LOCAL for url in self.servers)
-        if local and _MEMORY.is_dir():
+        if local and _MEMORY.is_dir() and self._bytes() < shutil.disk_usage(_MEMORY).free:
             return Path(tempfile.mkdtemp(prefix="agent-r1-weights-", dir=_MEMORY))
         self._folder.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix="weights-", dir=self._folder.resolve()))
+
+    def _bytes(self) -> int:
+        """Of all weights, those of other processes included: sharded ones tell their whole size."""
+        weights = self.accelerator.unwrap_model(self.model).parameters()
+        return sum(getattr(each, "ds_numel", each.numel()) * each.element_size() for each in weights)
 
     def _reload(self, folder: Path) -> str:
         def load(client: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -139,7 +140,8 @@ def generation(way: str, folder: Path, *clients: Client) -> tuple[Any, list[str]
             yield name, torch.ones(2)
 
     made._iter_named_params = made._weights = weights
-    made.accelerator = SimpleNamespace(is_main_process=True)
+    made.accelerator = SimpleNamespace(is_main_process=True, unwrap_model=lambda model: model)
+    made.model = torch.nn.Linear(2, 2)
     return made, gathered
 
 
@@ -167,6 +169,26 @@ def test_a_replica_that_takes_no_weights_ends_the_run_on_all_processes(tmp_path:
         # The other processes gather as often as if all had gone well.
         assert gathered == ["a", "b"] * (3 if way == "nccl" else 1)
         assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_cannot_be_written_end_the_run_on_all_processes(tmp_path: Path) -> None:
+    made, gathered = generation("disk", tmp_path, Client("http://a:1"))
+    made._new_folder = lambda: tmp_path / "gone"
+    with pytest.raises(EngineError, match="cannot write weights to .*gone"):
+        made.sync_weights()
+    assert gathered == ["a", "b"], "the other processes gather all"
+
+
+def test_weights_that_memory_has_no_room_for_go_to_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served, "_MEMORY", tmp_path)
+    made, _ = generation("disk", tmp_path / "out", Client("http://localhost:1"))
+    free = shutil.disk_usage(tmp_path).free
+    made.model = SimpleNamespace(parameters=lambda: [torch.empty(free // 4 + 1, device="meta")])
+    assert made._new_folder().is_relative_to(tmp_path / "out")
+    made.model = SimpleNamespace(parameters=lambda: [torch.empty(5, device="meta")])
+    assert not made._new_folder().is_relative_to(tmp_path / "out")
 
 
 def test_weights_for_servers_of_this_machine_stay_in_memory(tmp_path: Path) -> None:
