@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, NoReturn, Protocol
 
 from agent_r1_env.errors import AgentR1Error
+from agent_r1_env.formats import CHATML
 from agent_r1_env.messages import Message
 
 
@@ -55,7 +56,11 @@ def renderer(chat_template: str) -> PromptRenderer:
     except TemplateError as error:
         raise TemplateFault(f"the chat template does not compile: {error}") from error
 
+    quick = chat_template == CHATML
+
     def render(messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool, **variables: Any) -> str:
+        if quick and all(map(_is_plain, messages)):
+            return chatml(messages) + (OPENING if add_generation_prompt else "")
         try:
             return template.render(
                 messages=messages, add_generation_prompt=add_generation_prompt, **variables
@@ -73,6 +78,11 @@ OPENING = "<|im_start|>assistant\n"
 def chatml(turns: Sequence[Mapping[str, str]]) -> str:
     """The text of ``formats.CHATML``, without Jinja and so at a tenth of the time."""
     return "".join([f"<|im_start|>{turn['role']}\n{turn['content']}<|im_end|>\n" for turn in turns])
+
+
+def _is_plain(turn: Any) -> bool:
+    """Whether ``chatml`` shows a turn as Jinja does, which also takes what is missing or no text."""
+    return type(turn) is dict and type(turn.get("role")) is str and type(turn.get("content")) is str
 
 
 def printable(text: str) -> str:

@@ -53,6 +53,28 @@ def test_gymnasium_accepts_every_form(form):
     check_env(env, skip_render_check=True)
 
 
+BY_JINJA = "{# not ChatML to the letter, so Jinja writes it #}"
+TURNS = [
+    [],
+    [
+        {"role": "system", "content": "Be brief.\r\n"},
+        {"role": "user", "content": "\ud800 <b>&amp; {{ x }}\u2028"},
+    ],
+    [{"role": "tool", "content": "3", "name": "add", "tool_call_id": "1"}],
+    [{"role": "assistant", "content": None}, {"role": "user"}],
+    [{"role": "user", "content": ["a", 1]}],
+    [{"content": "nobody"}],
+    [Message("user", "an object")],
+]
+
+
+@pytest.mark.parametrize("open_", [True, False])
+@pytest.mark.parametrize("turns", TURNS)
+def test_chatml_without_jinja_is_chatml(turns, open_):
+    quick, jinja = prompt.renderer(formats.CHATML), prompt.renderer(formats.CHATML + BY_JINJA)
+    assert quick(turns, open_, tools=None) == jinja(turns, open_, tools=None)
+
+
 GO_ON = Message("user", "Go on.")
 CONTEXTS = [
     "append",
@@ -67,7 +89,7 @@ CONTEXTS = [
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize("format", formats.names())
 def test_a_prompt_is_the_template_over_all_that_is_shown(format, context):
-    render = prompt.renderer(formats.CHATML)
+    render = prompt.renderer(formats.CHATML + BY_JINJA)
     env = sum_env(format=format, context=context, max_steps=9, system="Add.")
     twin = None
     one, two = (env.format.render_call("add", {"a": 1, "b": number}) for number in (2, 3))
