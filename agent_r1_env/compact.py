@@ -132,7 +132,11 @@ class Numbers(Sequence[_T]):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         array = self.array if dtype is None else self.array.astype(dtype, copy=False)
-        return array.copy() if copy else array
+        if copy:
+            return array.copy()
+        seen = array.view()
+        seen.flags.writeable = False  # all that share the bytes would change
+        return seen
 
     def __repr__(self) -> str:
         return repr(self.tolist())

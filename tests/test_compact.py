@@ -76,6 +76,14 @@ def test_numpy_takes_them_as_they_are() -> None:
     assert np.concatenate([held, held[1:]]).tolist() == [1, 2, 3, 2, 3]
 
 
+def test_what_numpy_takes_cannot_be_written_to() -> None:
+    held = ints([1, 2, 3])
+    with pytest.raises(ValueError, match="read-only"):
+        np.asarray(held[1:])[0] = 9
+    np.array(held)[0] = 9
+    assert held == [1, 2, 3]
+
+
 def test_a_prompt_that_goes_on_from_the_last_reply_is_held_once() -> None:
     tape = Tape()
     first, said = tape.ids([1, 2], [3])
