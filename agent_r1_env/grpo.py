@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from agent_r1_env.errors import missing_extra, unknown_name
 
 try:
@@ -353,5 +355,5 @@ def _by_token(values: Sequence[Sequence[float]], completion_ids: torch.Tensor) -
     """(R, T) values of the tokens of some rows; 0 behind the end of a row and in padding rows."""
     result = torch.zeros(completion_ids.shape)
     for number, row in enumerate(values):
-        result[number, : len(row)] = torch.as_tensor(row)
+        result[number, : len(row)] = torch.from_numpy(np.array(row))  # torch reads a sequence one by one
     return result.to(completion_ids.device)
