@@ -56,8 +56,8 @@ def add_parser(commands: Any, own: argparse.ArgumentParser) -> None:
     who.add_argument("--tokenizer", metavar="PATH", help="of the servers' model (default: what they name)")
     what = parser.add_argument_group("what is played")
     add = what.add_argument
-    add("--n", type=count, metavar="N", help="episodes (default: one of each task)")
-    add("--samples", type=count, default=1, metavar="K", help="of a task, one after the other (default: 1)")
+    add("--n", type=count, metavar="N", help="episodes in all (default: --samples of each task)")
+    add("--samples", type=count, default=1, metavar="K", help="episodes of each task (default: 1)")
     add("--seed", type=int, default=0, metavar="S", help="of tasks, policy and model (default: 0)")
     add_data(what)
     add("--set", metavar="KEY=VALUE", action="append", help="any argument of the environment")
@@ -70,7 +70,7 @@ def add_parser(commands: Any, own: argparse.ArgumentParser) -> None:
         "--executor",
         choices=("local", "ray"),
         default="local",
-        help="this process, or actors (default: local)",
+        help="play in this process, or on Ray actors (default: local)",
     )
     add("--workers", type=count, metavar="N", help="actors of Ray (default: 2)")
     add("--concurrency", type=count, default=64, metavar="C", help="episodes at once, of all (default: 64)")
@@ -91,9 +91,9 @@ def add_parser(commands: Any, own: argparse.ArgumentParser) -> None:
     )
     results = parser.add_argument_group("where the episodes go")
     add = results.add_argument
-    add("--output", metavar="FILE", required=True, help="one episode a line, as each ends")
-    add("--resume", action="store_true", help="play what the file lacks")
-    add("--time-limit", type=positive, metavar="S", help="seconds, after which --resume goes on")
+    add("--output", metavar="FILE", required=True, help="one episode a line, written as each ends")
+    add("--resume", action="store_true", help="go on with the file: play what it lacks")
+    add("--time-limit", type=positive, metavar="S", help="stop after so long; --resume goes on")
     add("--no-ids", action="store_true", help="leave out token ids and log-probs")
     add("--json", action="store_true", help="print JSON alone")
     parser.set_defaults(run=_run, usage=parser.error)
@@ -173,11 +173,12 @@ def _until(seconds: float | None, requests: Iterator[EpisodeRequest]) -> Iterato
 
 def _policy(options: argparse.Namespace) -> PolicySpec:
     from agent_r1_env.elsewhere import PolicySpec
+    from agent_r1_env.engines.loading import servers
 
     if (options.policy is None) == (options.model is None):
         options.usage("give either --policy or --model")
-    behind_urls = str(options.model).startswith(("http://", "https://"))
-    if options.tokenizer is not None and not behind_urls:
+    urls = servers(options.model or "")
+    if options.tokenizer is not None and not urls:
         options.usage("--tokenizer is that of servers, which --model names by their URLs")
     if options.executor == "local":
         for name in ("workers", "address", "max_attempts"):
@@ -185,9 +186,13 @@ def _policy(options: argparse.Namespace) -> PolicySpec:
                 options.usage(f"--{name.replace('_', '-')} is of --executor ray")
     if options.policy is not None:
         return PolicySpec(policy=options.policy)
-    if behind_urls:
-        urls = tuple(url.strip() for url in options.model.split(",") if url.strip())
-        return PolicySpec(urls=urls, tokenizer=options.tokenizer)
+    if urls:
+        return PolicySpec(urls=tuple(urls), tokenizer=options.tokenizer)
+    if ":" in options.model and not Path(options.model).exists():
+        raise AgentR1Error(
+            f"--model {options.model} names neither a model nor servers only; write http://host:port, with "
+            "commas between several"
+        )
     if options.executor == "ray":
         raise AgentR1Error(
             f"--model {options.model} is loaded by the process that plays, and actors share none; serve it "

@@ -117,6 +117,8 @@ def test_an_endless_number_is_not_gone_through_when_the_time_is_up(tmp_path: Pat
         pytest.param([GAME, "--policy", "random", "--workers", "2"], "of --executor ray", id="workers"),
         pytest.param([GAME, "--policy", "random", "--max-attempts", "2"], "--max-attempts is of", id="tries"),
         pytest.param([GAME, "--policy", "random", "--tokenizer", "x"], "that of servers", id="tokenizer"),
+        pytest.param([GAME, "--model", "localhost:8000"], "write http://host:port", id="no scheme"),
+        pytest.param([GAME, "--model", "http://a:1,b:2"], "nor servers only", id="one without a scheme"),
         pytest.param([GAME, "--policy", "randon"], "did you mean 'random'", id="misspelt"),
         pytest.param(["AgentR1/TextGam-v0", "--policy", "random"], "TextGame", id="environment"),
         pytest.param([GAME, "--model", "folder", "--executor", "ray"], "vllm serve", id="folder on Ray"),
