@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlsplit
 
 from agent_r1_env.completions import answered, asked_of
 from agent_r1_env.engines import Engine
@@ -168,7 +167,7 @@ class EngineServer:
             await asyncio.wait((answering, listening))
 
     async def _answer(self, method: str, target: str, body: bytes) -> _Answer:
-        path = urlsplit(target).path
+        path = target.partition("?")[0]
         known = {
             ("GET", "/health"): self._health,
             ("GET", "/v1/models"): self._models,
