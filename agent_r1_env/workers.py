@@ -192,29 +192,49 @@ class _Flight:
         self, loop: _Loop, call: Callable[[], Coroutine[Any, Any, Outcome]], future: Started
     ) -> None:
         self._loop, self._call, self._future = loop, call, future
-        self._task: asyncio.Task[Outcome] | None = None
+        self._task: _Task | None = None
 
     def begin(self) -> None:
         if self._future.cancelled():
             self._future.end()
             return
-        self._task = self._loop.loop.create_task(self._call())
-        self._task.add_done_callback(self._settle)
+        self._task = _Task(self._fly(), loop=self._loop.loop)
+        self._task.lost = self._settle_if_lost
 
     def stop_if_cancelled(self, future: Future[Outcome]) -> None:
         if future.cancelled():
             self._loop.ask()
             self._loop.loop.call_soon_threadsafe(self._stop)
 
+    async def _fly(self) -> None:
+        self._settle(await self._call())
+
     def _stop(self) -> None:
         if self._task is not None:  # else it was cancelled before it began
             self._task.cancel()
 
-    def _settle(self, task: asyncio.Task[Outcome]) -> None:
-        outcome = Outcome(None, asyncio.CancelledError(), 0.0) if task.cancelled() else task.result()
+    def _settle(self, outcome: Outcome) -> None:
+        self._task = None
         with contextlib.suppress(InvalidStateError):  # cancelled: nobody waits any more
             self._future.set_result(outcome)
         self._future.end()
+
+    def _settle_if_lost(self, _: asyncio.Task[None]) -> None:
+        if self._task is not None:
+            self._settle(Outcome(None, asyncio.CancelledError(), 0.0))
+
+
+class _Task(asyncio.Task[None]):
+    """The task of a flight, which tells itself how it ends: a callback would wait for the loop's next round.
+
+    Only a task that is cancelled before its first step, by whatever runs on the loop, tells nothing.
+    """
+
+    lost: Callable[[asyncio.Task[None]], None]
+
+    def cancel(self, msg: Any = None) -> bool:
+        self.add_done_callback(self.lost)
+        return super().cancel(msg)
 
 
 def _loop_of(function: Callable[..., Any]) -> _Loop:

@@ -101,6 +101,24 @@ def test_a_cancelled_future_cancels_a_coroutine_before_it_begins() -> None:
     assert not began.wait(0.05)
 
 
+def test_a_call_is_told_of_that_another_cancels_before_it_begins() -> None:
+    ends: list[object] = []
+
+    async def either(wreck: bool) -> None:
+        for task in asyncio.all_tasks() - {asyncio.current_task()} if wreck else ():
+            task.cancel()
+
+    start(either, {"wreck": False}, same).result(5)
+    blocker = threading.Event()
+    workers._loop_of(either).loop.call_soon_threadsafe(blocker.wait, 5)
+    first, second = (start(either, {"wreck": wreck}, same, ends.append) for wreck in (True, False))
+    blocker.set()
+    assert first.result(5).failure is None
+    assert isinstance(second.result(5).failure, asyncio.CancelledError)
+    start(either, {"wreck": False}, same).result(5)  # behind what is left of the others
+    assert ends == [first, second]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_has_threads_and_loops_of_its_own() -> None:
     code = """
