@@ -20,14 +20,22 @@ def check_address(entry: Entry, *keys: str) -> None:
         CatalogError: it is none.
     """
     url = _sample(entry, *keys)
+    if not is_sound(url):
+        raise entry.error(f"{shown(url)} is none; write http://... or https://...", *keys)
+
+
+def is_sound(url: str) -> bool:
+    """Whether something can be asked there."""
     try:
         parts = urlsplit(url)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        sound = False
-    if not sound:
-        shown = "the address" if "@" in url else repr(url)
-        raise entry.error(f"{shown} is none; write http://... or https://...", *keys)
+        return False
+
+
+def shown(url: str) -> str:
+    """An address, sound or not, as a message may show it: not with a password."""
+    return "the address" if "@" in url else repr(url)
 
 
 def in_url(text: str, values: Mapping[str, Any]) -> str:

@@ -346,6 +346,17 @@ def test_a_model_must_be_named_where_there_are_several(server: Fake) -> None:
         assert engine.model == "a"
 
 
+def test_a_server_that_is_named_twice_is_one(server: Fake) -> None:
+    with contextlib.closing(ServerEngine([server.url, f"{server.url}/v1/"], tokenizer=TOKENIZER)) as engine:
+        assert engine.urls == [f"{server.url}/v1"]
+
+
+def test_a_password_in_what_is_no_address_is_not_shown() -> None:
+    with pytest.raises(EngineError, match="the address is no address of a server") as caught:
+        ServerEngine("http://me:secret@", tokenizer=TOKENIZER)
+    assert "secret" not in str(caught.value)
+
+
 def test_nobody_at_an_address_is_told_of_at_once(server: Fake) -> None:
     with pytest.raises(EngineError, match="no server answers at .* is it running"):
         ServerEngine("http://127.0.0.1:9", tokenizer=TOKENIZER)

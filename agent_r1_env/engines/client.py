@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from agent_r1_env.addresses import without_user
+from agent_r1_env.addresses import is_sound, shown, without_user
 from agent_r1_env.engines.refusal import TOLD, Passing, Refused, seconds_of
 from agent_r1_env.errors import EngineError, missing_extra
 from agent_r1_env.output import safe
@@ -168,13 +168,9 @@ def _unlogged(_: logging.LogRecord) -> bool:
 
 def _base(url: str, ending: str) -> str:
     """The address that paths are added to."""
-    try:
-        parts = urlsplit(url)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        sound = False
-    if not sound:
-        raise EngineError(f"{url!r} is no address of a server; write http://host:port/v1")
+    if not is_sound(url):
+        raise EngineError(f"{shown(url)} is no address of a server; write http://host:port/v1")
+    parts = urlsplit(url)
     path = parts.path.rstrip("/").removesuffix(ending)
     return parts._replace(path=path or "/v1", query="", fragment="").geturl()
 

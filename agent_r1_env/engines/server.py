@@ -77,10 +77,7 @@ class ServerEngine:
             EngineError: a server does not answer, has other models than the rest, or shows no token ids or
                 log-probs of another distribution than the one it samples from.
         """
-        addresses = list(dict.fromkeys([urls] if isinstance(urls, str) else urls))
-        if not addresses:
-            raise EngineError("no server was named; write http://host:port")
-        clients = [
+        made = [
             Client(
                 url,
                 key_variable=key_variable,
@@ -89,8 +86,11 @@ class ServerEngine:
                 backoff=backoff,
                 ending=_PATH,
             )
-            for url in addresses
+            for url in ([urls] if isinstance(urls, str) else urls)
         ]
+        if not made:
+            raise EngineError("no server was named; write http://host:port")
+        clients = list({client.url: client for client in made}.values())
         self.urls = [client.url for client in clients]
         self._retries, self._leads = retries, leads
         self._closed = False
