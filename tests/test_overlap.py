@@ -430,6 +430,22 @@ def test_a_resumed_run_trains_on_the_same_episodes(build: Callable[..., Any], tm
     assert [entry["agent/staleness/max"] for entry in log(resumed)[-2:]] == [0, 1]
 
 
+def test_a_run_resumed_in_the_middle_of_a_batch_trains_on_what_turns_do(
+    build: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Two micro-batches of three are done, so from then on batches begin elsewhere and lie across epochs."""
+    shape = {"gradient_accumulation_steps": 2, "steps_per_generation": 3, "tasks": 18}
+    epochs = {"max_steps": -1, "num_train_epochs": 2, "save_strategy": "steps", "save_steps": 1, **shape}
+    found = []
+    for staleness in (None, 2):
+        build(staleness, name=f"whole{staleness}", **epochs).train()
+        resumed = build(staleness, name=f"resumed{staleness}", **epochs)
+        resumed.train(resume_from_checkpoint=str(tmp_path / f"whole{staleness}" / "checkpoint-1"))
+        found.append(sorted(map(str, trained(resumed))))
+    assert found[0] == found[1] != []
+    assert max(entry["agent/staleness/max"] for entry in log(resumed)) <= 2
+
+
 def test_evaluation_in_training_is_of_the_weights_of_now(build: Callable[..., Any]) -> None:
     from transformers import TrainerCallback
 
