@@ -92,8 +92,8 @@ def beside(found: Runs, read: Callable[[Any], float], ours: str = OURS) -> list[
             cells.append(f"{name}: {each.absent}")
             continue
         theirs = each.numbers(read)
-        times = statistics.median(ratios(theirs, mine))
-        cells.append(f"{name} {told(theirs)}, {short(times)}x")
+        times = ratios(theirs, mine)  # none where ours is too small to be seen
+        cells.append(f"{name} {told(theirs)}" + (f", {short(statistics.median(times))}x" if times else ""))
     return cells
 
 

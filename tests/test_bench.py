@@ -112,6 +112,8 @@ def test_ratios_are_of_the_same_round_and_the_fastest_is_found(scripts: Any) -> 
         "b 22 (4 to 40), 2x",
         "c: not installed",
     ]
+    unseen = {"ours": Found([0.0, 0.0]), "a": Found([1.0, 10.0])}
+    assert beside(unseen, float) == ["a 5.5 (1 to 10)"]
 
 
 def test_the_table_says_what_was_met_and_how_it_grows(scripts: Any) -> None:
