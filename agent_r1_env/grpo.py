@@ -159,7 +159,7 @@ class AgentGRPOTrainer(PlayingGRPOTrainer):
             raise unknown_name("weight", weight_by, UNITS)
         args = adapted(args if args is not None else GRPOConfig("agent-grpo"), servers, weight_sync)
         if overlap is not None:
-            self._overlap = Overlap(**overlap)
+            self._overlap = Overlap.of(overlap)
             self._overlap.check(args, custom=rollout is not None)
         if structured:
             if not args.use_vllm:

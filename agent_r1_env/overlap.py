@@ -17,14 +17,14 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from agent_r1_env.engines import Sampling
 from agent_r1_env.episode import Episode
-from agent_r1_env.errors import EngineError
+from agent_r1_env.errors import EngineError, unknown_name
 from agent_r1_env.rollout import EpisodeRequest, Rollout
 
 _T = TypeVar("_T")
@@ -50,6 +50,18 @@ class Overlap:
                 f"overlap.staleness must be a whole number of at least 1, not {self.staleness!r}; without "
                 "overlap each batch is played with the weights that it trains"
             )
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> Overlap:
+        """From plain data.
+
+        Raises:
+            UnknownName: it takes no such key.
+        """
+        for name in said:
+            if name not in cls.__dataclass_fields__:
+                raise unknown_name("key", name, cls.__dataclass_fields__, "overlap")
+        return cls(**said)
 
     def check(self, args: Any, custom: bool = False) -> None:
         """Make sure that a ``trl.GRPOConfig`` allows for it.

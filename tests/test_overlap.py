@@ -23,7 +23,7 @@ from agent_r1_env.catalog import builtin_root
 from agent_r1_env.engines import Generation, Sampling
 from agent_r1_env.engines.scripted import ScriptedEngine
 from agent_r1_env.episode import Episode, Step, read_episodes
-from agent_r1_env.errors import EngineError, RecipeError
+from agent_r1_env.errors import EngineError, RecipeError, UnknownName
 from agent_r1_env.overlap import Ages, Ahead, Batch, Lookahead, LoopThread, Overlap
 from agent_r1_env.rollout import EpisodeRequest, Rollout
 from agent_r1_env.spaces import UnicodeText
@@ -123,6 +123,12 @@ def test_a_rollout_of_ones_own_does_not_overlap() -> None:
 def test_the_bound_is_a_whole_number(staleness: Any) -> None:
     with pytest.raises(ValueError, match="whole number of at least 1"):
         Overlap(staleness)
+
+
+def test_a_key_that_overlap_does_not_have_is_told_with_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="in overlap; did you mean 'staleness'"):
+        Overlap.of({"stalenes": 2})
+    assert Overlap.of({"staleness": 2}) == Overlap(2)
 
 
 def test_an_iterator_gives_what_was_looked_at_in_its_order() -> None:
