@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -278,6 +279,36 @@ async def test_a_request_that_is_refused_harms_no_other(worker: Worker) -> None:
     )
     assert isinstance(good, Generation)
     assert isinstance(bad, ValueError)
+
+
+class Panic(BaseException):
+    """As code in Rust raises it, under a tokenizer or a grammar."""
+
+
+@pytest.mark.parametrize("place", ["admit", "sampled", "refresh", "cancel"])
+async def test_no_panic_of_a_backend_ends_the_thread(
+    fake: Fake, worker: Worker, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def panic(*_: Any) -> None:
+        raise Panic
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fake, place, panic)
+        asked = asyncio.ensure_future(worker.ask([1] * 100_000, Sampling()))
+        await asyncio.sleep(0.02)
+        with contextlib.suppress(EngineError), worker.updating(None):
+            pass
+        asked.cancel()
+        await asyncio.wait([asked], timeout=5)
+    assert (await asyncio.wait_for(worker.ask([1], Sampling()), 5)).ids == [1]
+
+
+def test_a_thread_that_cannot_be_set_up_is_told_of(fake: Fake) -> None:
+    def setup() -> None:
+        raise RuntimeError("no such device")
+
+    with pytest.raises(EngineError, match="'fake' cannot be used: RuntimeError: no such device"):
+        Worker(fake, "fake", setup)
 
 
 @pytest.mark.parametrize("failure", [RuntimeError("out of memory"), SystemExit(1)])

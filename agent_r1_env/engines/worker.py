@@ -73,25 +73,34 @@ _Message = _Ask | _Drop | _Hold | None  # None: end
 
 
 class Worker:
-    """Feeds a backend from any number of coroutines.
+    """Feeds a backend from any number of coroutines. Whatever that raises, its thread stays alive.
 
     Attributes:
         version: The number of the weights of now; None: nobody counts.
     """
 
     def __init__(self, backend: Backend, name: str, setup: Callable[[], Any] | None = None) -> None:
-        """Start the thread; ``setup`` runs first on it, for state that belongs to a thread."""
+        """Start the thread; ``setup`` runs first on it, for state that belongs to a thread.
+
+        Raises:
+            EngineError: that failed.
+        """
         self._backend = backend
         self._name = name
         self.version: int | None = None
-        self._setup = setup or (lambda: None)
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._waiting: dict[str, _Ask] = {}
         self._keys: Iterator[int] = itertools.count()
         self._closed = False
         self._entrance = threading.Lock()  # nothing is put in behind the message that ends the thread
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        ready: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(ready, setup), name=name, daemon=True)
         self._thread.start()
+        try:
+            ready.result()
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+            raise EngineError(f"the engine {name!r} cannot be used: {failure}") from error
 
     async def ask(self, prompt_ids: Sequence[int], sampling: Sampling) -> Generation:
         """The backend's answer. Cancelling returns when the backend has forgotten the request.
@@ -145,8 +154,14 @@ class Worker:
             self._inbox.put(message)
             return True
 
-    def _run(self) -> None:
-        self._setup()
+    def _run(self, ready: Future[None], setup: Callable[[], Any] | None) -> None:
+        try:
+            if setup is not None:
+                setup()
+        except BaseException as error:
+            ready.set_exception(error)
+            return
+        ready.set_result(None)
         while True:
             messages = self._messages()
             for message in messages:
@@ -184,28 +199,28 @@ class Worker:
             counts = self._backend.sampled(list(self._waiting))
             for key, request in self._waiting.items():
                 request.spans.append((counts[key], self.version))
-        except Exception as error:
-            _refuse(hold.still, error)
+        except BaseException as error:
+            _refuse(hold.still, self._told(error))
             return
         _settle(hold.still, None)
         hold.go_on.wait()
         try:
             self._backend.refresh()
-        except Exception as error:
+        except BaseException as error:
             self._fail(error)
 
     def _admit(self, request: _Ask) -> None:
         try:
             self._backend.admit(request.key, request.prompt_ids, request.sampling)
-        except Exception as error:
-            _refuse(request.answer, error)
+        except BaseException as error:
+            _refuse(request.answer, self._told(error))
         else:
             self._waiting[request.key] = request
 
     def _advance(self) -> None:
         try:
             finished = list(self._backend.advance())
-        except BaseException as error:  # whatever it is, nobody may wait for a dead thread
+        except BaseException as error:
             self._fail(error)
             return
         for key, outcome in finished:
@@ -224,14 +239,21 @@ class Worker:
         self._forget(list(failed))
         for request in failed.values():
             # One exception each: a traceback grows with every place that raises it.
-            error = EngineError(f"the engine {self._name!r} failed: {type(cause).__name__}: {cause}")
-            error.__cause__ = cause
-            _refuse(request.answer, error)
+            _refuse(request.answer, self._failure(cause))
+
+    def _told(self, error: BaseException) -> Exception:
+        """What the waiter may raise; a panic of code in Rust, or an exit, would end an event loop."""
+        return error if isinstance(error, Exception) else self._failure(error)
+
+    def _failure(self, cause: BaseException) -> EngineError:
+        error = EngineError(f"the engine {self._name!r} failed: {type(cause).__name__}: {cause}")
+        error.__cause__ = cause
+        return error
 
     def _forget(self, keys: list[str]) -> None:
         try:
             self._backend.cancel(keys)
-        except Exception:
+        except BaseException:
             _log.warning("the engine %r could not cancel %d requests", self._name, len(keys), exc_info=True)
 
 
