@@ -1,4 +1,4 @@
-"""A coroutine run to its end from plain code, where an event loop runs already and where none does."""
+"""Coroutines run from plain code: to their end, where a loop runs already or none does, or in the background."""
 
 from __future__ import annotations
 
@@ -22,8 +22,23 @@ def run(coroutine: Coroutine[Any, Any, _T], name: str) -> _T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(coroutine)
+        return _run_here(coroutine)
     return _run_aside(coroutine, name)
+
+
+def _run_here(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """As ``asyncio.run``, but the task does not hold the answer.
+
+    Where Python puts the handler of Ctrl-C back, it makes a text of the task, with all the ids of an answer,
+    for an error that it drops.
+    """
+    answer: list[_T] = []
+
+    async def main() -> None:
+        answer.append(await coroutine)
+
+    asyncio.run(main())
+    return answer[0]
 
 
 def _run_aside(coroutine: Coroutine[Any, Any, _T], name: str) -> _T:
@@ -51,3 +66,43 @@ def _run_aside(coroutine: Coroutine[Any, Any, _T], name: str) -> _T:
         raise
     finally:
         thread.join()
+
+
+class LoopThread:
+    """A thread with an event loop, for coroutines that go on while the caller does something else."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        # A daemon: whoever forgets to close it can still end the program.
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def begin(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
+        """Run a coroutine; the future holds what it returns or raises."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def cancel(self) -> None:
+        """Cancel all that runs, and return when it has ended."""
+        self.begin(_cancel_others()).result()
+
+    def close(self) -> None:
+        """Cancel all that runs and end the thread; twice is harmless."""
+        if self._thread.is_alive():
+            self.cancel()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
