@@ -1,4 +1,4 @@
-"""Coroutines run from plain code: to their end, where a loop runs already or none does, or in the background."""
+"""Coroutines run from plain code: to their end, whether a loop runs already or not, or in the background."""
 
 from __future__ import annotations
 

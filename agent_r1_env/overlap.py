@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -25,6 +24,7 @@ from typing import Any, Generic, TypeVar
 from agent_r1_env.engines import Sampling
 from agent_r1_env.episode import Episode
 from agent_r1_env.errors import EngineError, unknown_name
+from agent_r1_env.looping import LoopThread
 from agent_r1_env.rollout import EpisodeRequest, Rollout
 
 _T = TypeVar("_T")
@@ -127,46 +127,6 @@ class Lookahead(Generic[_T]):
 
     def __next__(self) -> _T:
         return self._read.popleft() if self._read else next(self.source)
-
-
-class LoopThread:
-    """A thread with an event loop, for coroutines that go on while the caller does something else."""
-
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        # A daemon: whoever forgets to close it can still end the program.
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
-        self._thread.start()
-
-    def begin(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
-        """Run a coroutine; the future holds what it returns or raises."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def cancel(self) -> None:
-        """Cancel all that runs, and return when it has ended."""
-        self.begin(_cancel_others()).result()
-
-    def close(self) -> None:
-        """Cancel all that runs and end the thread; twice is harmless."""
-        if self._thread.is_alive():
-            self.cancel()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
-
-
-async def _cancel_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from agent_r1_env.engines import Generation, Sampling
 from agent_r1_env.engines.scripted import ScriptedEngine
 from agent_r1_env.episode import Episode, Step, read_episodes
 from agent_r1_env.errors import EngineError, RecipeError, UnknownName
-from agent_r1_env.overlap import Ages, Ahead, Batch, Lookahead, LoopThread, Overlap
+from agent_r1_env.looping import LoopThread
+from agent_r1_env.overlap import Ages, Ahead, Batch, Lookahead, Overlap
 from agent_r1_env.rollout import EpisodeRequest, Rollout
 from agent_r1_env.spaces import UnicodeText
 from agent_r1_env.testing import ByteTokenizer, tiny_llama
