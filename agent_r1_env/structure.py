@@ -29,6 +29,12 @@ _WRITTEN = json.dumps(_PROBE)
 _FREE_BEGINNINGS = frozenset({"harmony"})  # its commentary may also be for the user
 _MANY = {"$defs", "definitions", "properties", "patternProperties"}
 _DATA = {"enum", "const", "default", "examples"}
+_BOUNDS = frozenset(
+    {
+        *("exclusiveMaximum", "exclusiveMinimum", "format", "maxItems", "maxLength", "maxProperties"),
+        *("maximum", "minItems", "minLength", "minProperties", "minimum", "pattern"),
+    }
+)
 _BEYOND = frozenset(
     {
         *("allOf", "contains", "dependentRequired", "dependentSchemas", "else", "if", "maxContains"),
@@ -203,6 +209,10 @@ def _beyond(schema: Any) -> Iterator[str]:
     if not isinstance(schema, Mapping):
         return
     yield from _BEYOND & set(schema)
+    for bound in sorted(_BOUNDS & set(schema)):
+        yield from (f"{bound} beside {key}" for key in ("enum", "const") if key in schema)
+        if "type" not in schema:
+            yield f"{bound} without a type"
     if {"pattern", "format"} & set(schema) and {"minLength", "maxLength"} & set(schema):
         yield "a length beside a pattern or format"
     for key, value in schema.items():

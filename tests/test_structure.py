@@ -161,6 +161,9 @@ def test_no_tools_need_no_grammar_and_the_same_ones_the_same() -> None:
         ({"type": "integer", "multipleOf": 3}, "multipleOf"),
         ({"type": "array", "items": {"type": "array", "uniqueItems": True}}, "uniqueItems"),
         ({"type": "string", "pattern": "a+", "maxLength": 3}, "a length beside a pattern"),
+        ({"type": "string", "enum": ["a", "abc"], "maxLength": 2}, "maxLength beside enum"),
+        ({"anyOf": [{"const": 5, "minimum": 7}, {"type": "null"}]}, "minimum beside const"),
+        ({"minLength": 2}, "minLength without a type"),
     ],
 )
 def test_a_schema_beyond_grammars_is_refused(schema: dict[str, Any], keyword: str) -> None:
