@@ -297,3 +297,23 @@ def test_a_crowd_of_values_is_not_read_in_a_reply_of_megabytes():
     assert "too many values" in error.message
     text = {"text": "a word, " * 20_000}
     assert good(HERMES.render_call("write", text)) == [("write", text)]
+
+
+def test_tools_are_listed_as_they_are_now_and_not_as_those_before():
+    hermes = formats.get("hermes")
+    one = {"name": "f", "a": {"b": 1}}
+    listed = [hermes.render_tools([one])]
+    for b in (True, 1.0, "1"):
+        one["a"]["b"] = b
+        listed.append(hermes.render_tools([one]))
+    listed.append(hermes.render_tools([{"a": {"b": 1}, "name": "f"}]))
+    listed.append(hermes.render_tools([{"name": type("Name", (str,), {})("f"), "a": {"b": 2}}]))
+    shown = [next(line for line in text.splitlines() if line.startswith("{")) for text in listed]
+    assert shown == [
+        '{"name": "f", "a": {"b": 1}}',
+        '{"name": "f", "a": {"b": true}}',
+        '{"name": "f", "a": {"b": 1.0}}',
+        '{"name": "f", "a": {"b": "1"}}',
+        '{"a": {"b": 1}, "name": "f"}',
+        '{"name": "f", "a": {"b": 2}}',
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -122,6 +123,26 @@ class Format(ABC):
 
 def in_tools_tags(tools: Sequence[ToolSchema]) -> str:
     """The tools as lines of JSON in ``<tools>``, as several families list them."""
+    plain: Any = tools
+    try:
+        # To tell whether they are the same as before takes a tenth of the time of writing them, which is part
+        # of every prompt. Unlike equality, it tells 1 from True, and one order of keys from another.
+        key = marshal.dumps(plain, 2)
+    except ValueError:  # something in them is not plain
+        return _tagged(tools)
+    if (text := _TAGGED.get(key)) is None:
+        text = _tagged(tools)
+        if len(_TAGGED) >= _MOST:
+            _TAGGED.clear()
+        _TAGGED[key] = text
+    return text
+
+
+_TAGGED: dict[bytes, str] = {}
+_MOST = 64
+
+
+def _tagged(tools: Sequence[ToolSchema]) -> str:
     lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
     heading = "# Tools\n\nEach line inside <tools></tools> describes one function as JSON Schema:"
     return f"{heading}\n<tools>\n{lines}\n</tools>"
