@@ -355,14 +355,18 @@ async def test_a_call_once_begun_is_valid_under_a_grammar(policy: Any) -> None:
 def test_ids_that_vllm_draws_ahead_count_as_of_the_old_weights() -> None:
     from agent_r1_env.engines.vllm import _drawn
 
-    def request(ids: int, placeholders: int, in_flight: int) -> Any:
+    def request(ids: int, placeholders: int, in_flight: int, reads: bool = False) -> Any:
         return SimpleNamespace(
-            num_output_tokens=ids, num_output_placeholders=placeholders, num_in_flight_tokens=in_flight
+            num_output_tokens=ids,
+            num_output_placeholders=placeholders,
+            num_in_flight_tokens=in_flight,
+            is_prefill_chunk=reads,
         )
 
     assert _drawn(request(5, 0, 0)) == 5
     assert _drawn(request(5, 1, 1)) == 6, "scheduled ahead"
     assert _drawn(request(5, 0, 1)) == 6, "in a stage of a pipeline"
+    assert _drawn(request(0, 0, 512, reads=True)) == 0, "a part of a long prompt draws nothing"
 
 
 def test_weights_of_a_core_in_another_process_do_not_change_under_way() -> None:

@@ -198,8 +198,8 @@ class _Backend:
 
 def _drawn(request: Any) -> int:
     """Ids that were drawn for a request of vLLM, those included that it computes ahead."""
-    ahead = request.num_output_placeholders or (1 if request.num_in_flight_tokens else 0)
-    return int(request.num_output_tokens + ahead)
+    draws = request.num_in_flight_tokens and not request.is_prefill_chunk  # a part of a prompt draws nothing
+    return int(request.num_output_tokens + (request.num_output_placeholders or bool(draws)))
 
 
 def _params(sampling: Sampling) -> Any:
