@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -45,7 +46,8 @@ class ByteTokenizer:
         self.all_special_ids = [256 + place for place in range(len(self.all_special_tokens))]
         self._drops_special = drops_special
         longest_first = sorted(self.all_special_tokens, key=len, reverse=True)
-        self._pieces = re.compile("|".join(map(re.escape, longest_first)))
+        self._pieces = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+        self._ids = {text: 256 + self.all_special_tokens.index(text) for text in self.all_special_tokens}
 
     def __len__(self) -> int:
         return 256 + len(self.all_special_tokens)
@@ -53,19 +55,21 @@ class ByteTokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """UTF-8 bytes, special tokens as one id each."""
         ids: list[int] = []
-        position = 0
-        for match in self._pieces.finditer(text):
-            ids.extend(text[position : match.start()].encode("utf-8"))
-            ids.append(256 + self.all_special_tokens.index(match.group()))
-            position = match.end()
-        ids.extend(text[position:].encode("utf-8"))
+        for place, part in enumerate(self._pieces.split(text)):
+            if place % 2:
+                ids.append(self._ids[part])
+            else:
+                ids += part.encode("utf-8")
         return ids
 
     def decode(self, token_ids: Iterable[int], *, skip_special_tokens: bool | None = None) -> str:
         """The text; bytes that are no UTF-8 become the replacement character."""
         skip = self._drops_special if skip_special_tokens is None else skip_special_tokens
+        ids = list(token_ids)
+        with contextlib.suppress(ValueError):  # a special token is no byte
+            return bytes(ids).decode("utf-8", "replace")
         data = bytearray()
-        for token in token_ids:
+        for token in ids:
             if token < 256:
                 data.append(token)
             elif not skip:
