@@ -50,7 +50,7 @@ class GatewayRollout(RayRollout):
                 self._gateway.close()
             session.close()
             raise
-        self._session = session
+        self._actors.session = session
 
     def close(self) -> None:
         """End the actors, then the server; twice is harmless."""

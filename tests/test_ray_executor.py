@@ -23,7 +23,8 @@ from agent_r1_env.episode import Episode, EpisodeFile, read_episodes
 from agent_r1_env.errors import AgentR1Error, EngineError, WorkerLost
 from agent_r1_env.executors import Executor
 from agent_r1_env.play import EpisodeRequest
-from agent_r1_env.ray_executor import RayRollout, _Member
+from agent_r1_env.ray_actors import Actors, Member
+from agent_r1_env.ray_executor import RayRollout
 from agent_r1_env.ray_session import Session
 from agent_r1_env.rollout import Rollout
 
@@ -219,7 +220,7 @@ def test_two_rollouts_share_a_ray_of_this_machine(ray: None, folder: Path) -> No
 
 
 def test_the_time_limit_holds_while_no_worker_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RayRollout, "_begin", lambda self: None)
+    monkeypatch.setattr(Actors, "begin", lambda self: None)
     with RayRollout(ENV, policy=drawing(folder), time_limit=0.2) as rollout:
         played = rollout.run(requests(3))
     assert [(each.stop_reason, len(each.steps)) for each in played] == [("time_limit", 0)] * 3
@@ -234,8 +235,8 @@ def test_an_episode_that_cannot_be_sent_kills_no_worker(
         raise RayTaskError("play", "a traceback", TypeError("cannot pickle a lock"))
 
     play = SimpleNamespace(remote=lambda *_: unsent())
-    member = _Member(0, SimpleNamespace(play=play))
-    monkeypatch.setattr(RayRollout, "_begin", lambda self: self._crew.join(member))
+    member = Member(0, SimpleNamespace(play=play))
+    monkeypatch.setattr(Actors, "begin", lambda self: self.crew.join(member))
     with RayRollout(ENV, policy=drawing(folder)) as rollout:
         with pytest.raises(AgentR1Error, match="worker 0 could not send an episode: .*cannot pickle a lock"):
             rollout.run(requests(3))
