@@ -346,6 +346,16 @@ async def test_a_held_worker_computes_nothing_and_goes_on_where_it_was(fake: Fak
     assert (await asked).ids == [1] and fake.admitted == 1
 
 
+async def test_closing_does_not_wait_for_an_update_that_hangs(fake: Fake, worker: Worker) -> None:
+    asked = asyncio.ensure_future(worker.ask([1] * 100_000, Sampling()))
+    await asyncio.sleep(0.02)
+    with worker.updating(None):
+        await asyncio.wait_for(asyncio.to_thread(worker.close), 5)
+        with pytest.raises(EngineError, match="closed"):
+            await asked
+    assert fake.left == {}
+
+
 def test_a_closed_worker_cannot_be_held(worker: Worker) -> None:
     worker.close()
     with pytest.raises(EngineError, match="is closed"), worker.updating(None):

@@ -203,7 +203,8 @@ class Worker:
             _refuse(hold.still, self._told(error))
             return
         _settle(hold.still, None)
-        hold.go_on.wait()
+        while not (hold.go_on.wait(_LOOK) or self._closed):
+            pass  # an update that hangs, or whose own thread closes this, must not keep it from ending
         try:
             self._backend.refresh()
         except BaseException as error:
@@ -311,6 +312,8 @@ def _versions(spans: Sequence[tuple[int, int | None]]) -> list[int]:
     return found
 
 
+_LOOK = 0.1
+"""Seconds between two looks of a held thread whether its engine was closed."""
 _LINGER = 0.001
 """Seconds to wait for more requests after the first: episodes ask in bursts, and one batch beats two."""
 
