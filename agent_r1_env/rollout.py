@@ -77,9 +77,9 @@ class Rollout:
             time_limit: Seconds of a whole run. What is not over then is truncated with the reason
                 "time_limit" and handed out all the same, without steps where it had not begun. Environments
                 are given `hosted.GRACE` seconds to end.
-            enough: As soon as that many episodes of a group have ended without an error, its others are
-                cancelled and left out: a batch does not wait for its slowest. It favours short episodes, so
-                what is learnt of the rest is biased.
+            enough: As soon as that many episodes of a group have ended without an error and in time, its
+                others are cancelled and left out: a batch does not wait for its slowest. It favours short
+                episodes, so what is learnt of the rest is biased.
             structured: Hold the model to valid calls once it begins one, see `structure`.
 
         Raises:

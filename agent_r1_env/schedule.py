@@ -14,6 +14,7 @@ from typing import Any
 from agent_r1_env.episode import Episode
 from agent_r1_env.errors import EngineError
 from agent_r1_env.play import EpisodeRequest
+from agent_r1_env.stopping import StopReason
 
 Play = Callable[[int, EpisodeRequest], Coroutine[Any, Any, Episode]]
 
@@ -35,7 +36,8 @@ class Schedule:
             play: plays the episode of a request, given its number from 0.
             report: is told of each episode that is handed out, when it ends.
             concurrency: episodes that run at once; as many more may have ended and wait to be taken.
-            enough: episodes of a group that have to end without a failure; the others are cancelled then.
+            enough: episodes of a group that have to end by themselves and without a failure; the others are
+                cancelled then.
         """
         self._waiting = enumerate(requests)
         self._play, self._report = play, report
@@ -93,7 +95,8 @@ class Schedule:
         episode = await self._play(place, request)
         if self._has_enough(request.group):
             return None
-        if self._enough is not None and not episode.failed:
+        cut = episode.stop_reason == StopReason.TIME_LIMIT.value  # perhaps before it began
+        if self._enough is not None and not episode.failed and not cut:
             self._finished[request.group] += 1
             if self._has_enough(request.group):
                 self._cancel(request.group)

@@ -387,6 +387,14 @@ def test_failed_episodes_are_not_counted_as_enough() -> None:
 # -- threads
 
 
+def test_what_the_time_limit_cut_is_not_counted_as_enough() -> None:
+    """An episode that never began would take the place of one that is under way."""
+    engine = Asked(lambda place, turn: answer(1) if place == 0 else sleeping(60.0))
+    with Rollout(SUM, engine=engine, concurrency=2, time_limit=0.5, enough=2) as rollout:
+        found = rollout.run(requests(4))
+    assert [episode.stop_reason for episode in found] == ["answer", *["time_limit"] * 3]
+
+
 def test_many_tool_environments_need_few_threads_and_are_as_many_as_episodes() -> None:
     most = 0
 
