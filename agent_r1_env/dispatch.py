@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from agent_r1_env.errors import WorkerLost
 
 MAX_ATTEMPTS = 3
-"""Workers that may die over an episode before it is given up."""
+"""Workers that may die over an episode before it is given up; with 1, so is what a worker had beside it."""
 
 MAX_IN_A_ROW = 16
 """Workers that may die one after the other before an episode is played to its end."""
