@@ -120,8 +120,8 @@ class Crew:
         self._in_a_row += 1
         if self._in_a_row >= self._max_in_a_row:
             raise WorkerLost(
-                f"workers die one after the other, {self._in_a_row} in a row without an episode that was played "
-                f"to its end; the last one: {reason}"
+                f"workers die one after the other, {self._in_a_row} in a row without an episode that was "
+                f"played to its end; the last one: {reason}"
             )
 
     def given_up(self, job: Job) -> bool:
