@@ -483,6 +483,24 @@ def test_a_server_that_cannot_pause_is_waited_for(server: Fake) -> None:
         assert found[0].ids == [104, 258]
 
 
+def test_who_waited_for_a_server_waits_for_the_weights_too(server: Fake) -> None:
+    server.dev, server.respond = False, probing
+    with engine_of(server) as engine:
+        server.healthy = False
+        engine._fleet.servers[0].take_out("it is being tested")
+        asked, found = len(server.asked), []
+        thread = threading.Thread(target=lambda: found.append(ask(engine)))
+        thread.start()
+        until(lambda: not engine._fleet._some_up.is_set())
+        with engine.updating(2):
+            server.healthy = True
+            until(lambda: engine._fleet.up != [])
+            time.sleep(0.1)
+            assert len(server.asked) == asked
+        thread.join()
+        assert found[0].versions == [2]
+
+
 def test_one_that_does_not_lead_pauses_nothing(server: Fake) -> None:
     with engine_of(server, leads=False) as engine:
         with engine.updating(5):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 from agent_r1_env import workers
@@ -201,8 +201,7 @@ class ServerEngine:
         """The reply, asked for until it is whole."""
         said = ""
         for attempt in range(self._retries + 1):
-            await self._open.wait()
-            async with self._fleet.lend(session) as server:
+            async with self._lent(session) as server:
                 version = self.version
                 try:
                     return _read(await server.ask("POST", server.client.url + _PATH, body), server, version)
@@ -216,6 +215,16 @@ class ServerEngine:
             if attempt < self._retries and not elsewhere:
                 await asyncio.sleep(server.client.wait(attempt, after))
         raise EngineError(f"asked {self._retries + 1} times for a reply; the last time {said}")
+
+    @asynccontextmanager
+    async def _lent(self, session: str) -> AsyncIterator[Server]:
+        """A server whose weights are not being changed."""
+        while True:
+            await self._open.wait()
+            async with self._fleet.lend(session) as server:
+                if self._open.is_set():  # no server may have been up for a while
+                    yield server
+                    return
 
     async def _hold(self) -> None:
         """Pause the servers; those that cannot be paused have nothing under way then."""
