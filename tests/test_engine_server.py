@@ -41,6 +41,9 @@ def completion(ids: Sequence[int] = (104, 258), **more: Any) -> dict[str, Any]:
     return {"choices": [choice], "usage": {"prompt_tokens_details": None}}
 
 
+SHOWN = completion()["choices"][0]["logprobs"]
+
+
 class Fake:
     """A server in the manner of vLLM, with development endpoints, that keeps what it was asked."""
 
@@ -194,6 +197,8 @@ def test_a_prompt_that_fills_the_context_is_not_sent(server: Fake) -> None:
         (completion(token_ids=None), "no completion by ids"),
         ({"choices": []}, "no completion by ids"),
         (completion(token_ids=[104, 9]), "log-probs of other ids than it sampled"),
+        (completion(logprobs={**SHOWN, "token_logprobs": [-0.5]}), "2 ids but 1 log-probs"),
+        (completion(versions=[3]), "2 ids but 1 versions"),
     ],
 )
 def test_an_answer_that_could_mislead_a_trainer_is_refused(server: Fake, data: Any, told: str) -> None:

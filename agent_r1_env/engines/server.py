@@ -365,4 +365,7 @@ def _read(data: Mapping[str, Any], server: Server, version: int | None) -> Gener
     if list(tokens) != [f"token_id:{each}" for each in ids]:
         raise EngineError(f"{url} shows log-probs of other ids than it sampled: {tokens[:8]} and {ids[:8]}")
     versions = told if told is not None else [] if version is None else [version] * len(ids)
-    return Generation(ids, logprobs, finish, versions, cached)
+    try:
+        return Generation(ids, logprobs, finish, versions, cached)
+    except ValueError as error:
+        raise EngineError(f"{url}: {error}") from None
