@@ -18,6 +18,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
+from gymnasium.utils import seeding
 
 from agent_r1_env import context as contexts
 from agent_r1_env import formats, prompt, reward, traffic
@@ -85,6 +86,8 @@ class ToolEnv(gym.Env[Any, str]):
     # A turn has no natural pace; Gymnasium asks for a number all the same.
     metadata = {"render_modes": ["ansi", "human"], "render_fps": 1}
     _spec: EnvSpec | None = None
+    _unmade: int | None = None
+    _made: np.random.Generator | None = None
 
     def __init__(
         self,
@@ -168,7 +171,7 @@ class ToolEnv(gym.Env[Any, str]):
             UnknownName: no such option, or no task of that id.
             IndexError: no task of that index.
         """
-        super().reset(seed=seed)
+        self._seed(seed)
         task = self._choose(options or {})
         history = [Message("system", self.system)] if self.system else []
         history.append(Message("user", self._opening(task) if self._opening else task.question))
@@ -447,6 +450,24 @@ class ToolEnv(gym.Env[Any, str]):
         if not 0 <= chosen < len(self.tasks):
             raise IndexError(f"task {chosen} asked for, but {self.tasks.name} has {len(self.tasks)}, from 0")
         return self.tasks[int(chosen)]
+
+    def _seed(self, seed: int | None) -> None:
+        """What ``reset`` of Gymnasium does, but the generator is made where it is first asked for: an episode
+        whose task is named mostly draws nothing."""
+        if type(seed) is int and seed >= 0:
+            self._unmade, self._np_random_seed = seed, seed
+        else:
+            super().reset(seed=seed)
+
+    @property
+    def _np_random(self) -> np.random.Generator | None:
+        if self._unmade is not None:
+            self._np_random, _ = seeding.np_random(self._unmade)
+        return self._made
+
+    @_np_random.setter
+    def _np_random(self, made: np.random.Generator | None) -> None:
+        self._unmade, self._made = None, made
 
     @property
     def _draws(self) -> bool:

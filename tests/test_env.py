@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
+from gymnasium.utils import seeding
 from gymnasium.utils.env_checker import check_env
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -366,3 +367,20 @@ def test_another_chat_template_changes_the_text_alone():
 def test_a_broken_chat_template_is_refused_when_the_environment_is_made():
     with pytest.raises(ValueError, match="does not compile"):
         ToolEnv(tasks(), [], chat_template="{% for %}")
+
+
+def test_the_generator_is_that_of_gymnasium_wherever_it_is_first_asked_for():
+    env = ToolEnv(tasks(), [])
+    env.reset(seed=5, options={"task": 0})
+    assert env.np_random_seed == 5
+    assert env.np_random.random() == seeding.np_random(5)[0].random()
+    env.reset(seed=6, options={"task": 0})
+    kept, drawn = env.get_state(), env.np_random.random()
+    env.reset(seed=7)
+    env.set_state(kept)
+    assert env.np_random.random() == drawn == seeding.np_random(6)[0].random()
+    env.reset(options={"task": 0})
+    assert env.np_random.random() != drawn
+    for seed in (-1, 1.5):
+        with pytest.raises(gym.error.Error, match="Seed must be"):
+            env.reset(seed=seed)
