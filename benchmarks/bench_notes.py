@@ -11,7 +11,7 @@ an episode: 2, 8, 32.
 
 - ours: reads the reply (reasoning, call, JSON), checks the arguments against the schema, runs the tool
   under a time-out of 30 s, cuts and guards its result, records the call, pays the reply, and renders the
-  whole next prompt.
+  whole next prompt. An inline tool runs on the thread that steps, without a time-out; all else is the same.
 - gem: one regular expression; no validation, no time-out in the wrapper, no record; returns the result
   alone.
 - skyrl-gym: one regular expression; no validation; JSON around the result; made anew for each episode, in

@@ -9,8 +9,10 @@ from contest import OURS, Contender
 
 READERS = ("gem", "skyrl-gym")
 """Those that read the text of a reply, as we do, and check nothing in it."""
+INLINE = "ours, inline tool"
 STEPS = [
     Contender(OURS, "ours:steps"),
+    Contender(INLINE, "ours:steps", options={"inline": True}),
     Contender("ours by gymnasium.make", "ours:steps", options={"made": True}),
     Contender("gem", "peer_gem:steps", peers=True),
     Contender("skyrl-gym", "peer_skyrl:steps", peers=True),
@@ -46,6 +48,15 @@ def steps(settings: Settings) -> list[Line]:
                 growth=growth(runs, over),
                 target="at most 40 us",
                 met=statistics.median(ours) <= 40,
+            )
+        )
+        inline = found[INLINE].numbers(over)
+        lines.append(
+            Line(
+                f"the same of a tool declared inline ({tool}), us",
+                told(inline),
+                target="at most 40 us",
+                met=statistics.median(inline) <= 40,
             )
         )
         first = fastest(found, READERS, whole)

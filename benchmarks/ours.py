@@ -24,9 +24,12 @@ def _tasks() -> TaskSet:
     return TaskSet(tasks, name="search", origin="made by benchmarks/search_task.py", synthetic=True)
 
 
-def environment(tool: str = "search", searches: int = 2) -> ToolEnv:
-    """With everything that is on by default: validation, time-outs, records of calls, one scored outcome."""
-    tools = [make_tool(name=tool)(search_task.TOOLS[tool])]
+def environment(tool: str = "search", searches: int = 2, inline: bool = False) -> ToolEnv:
+    """With everything that is on by default: validation, time-outs, records of calls, one scored outcome.
+
+    An inline tool has no time-out.
+    """
+    tools = [make_tool(name=tool, inline=inline)(search_task.TOOLS[tool])]
     return ToolEnv(_tasks(), tools, max_steps=searches + 1, system="Answer in <answer></answer>.")
 
 
@@ -37,9 +40,11 @@ def begun(question: Question) -> Any:
     return env
 
 
-def steps(tool: str, searches: int, episodes: int, made: bool = False) -> dict[str, float]:
+def steps(
+    tool: str, searches: int, episodes: int, made: bool = False, inline: bool = False
+) -> dict[str, float]:
     """Episodes of one environment, from ``gymnasium.make`` if asked for."""
-    env: Any = environment(tool, searches)
+    env: Any = environment(tool, searches, inline)
     if made:
         if MADE not in gym.registry:
             gym.register(MADE, entry_point=environment)
