@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -28,6 +29,8 @@ from agent_r1_env.tool import Tool, ToolOutput
 logger = logging.getLogger(__name__)
 
 
+_LONGEST = threading.TIMEOUT_MAX / 2
+"""Seconds, more than a century; Python refuses to wait for a lock for much longer."""
 _GRACE = 0.1
 """Seconds that a cancelled coroutine may take to clean up before it counts as hanging."""
 
@@ -177,7 +180,7 @@ class Running:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._ended = False
-        self._end = time.monotonic() + call.tool.timeout
+        self._end = time.monotonic() + min(call.tool.timeout, _LONGEST)
         try:
             self._started = call.hand(limits.RUNNING.give)
         except BaseException:

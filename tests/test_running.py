@@ -118,6 +118,20 @@ def test_calls_of_one_place_run_in_their_order(run: Run) -> None:
     assert [result.call_id for result in results] == [str(n) for n in range(30)]
 
 
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+def test_a_time_out_may_be_longer_than_python_can_wait(run: Run, kind: str) -> None:
+    async def coroutine() -> str:
+        await asyncio.sleep(0.01)
+        return "done"
+
+    def function() -> str:
+        time.sleep(0.01)
+        return "done"
+
+    waited = made(function if kind == "function" else coroutine, timeout=1e12)
+    assert [each.content for each in run(Toolbox([waited]), calls("t"))] == ["done"]
+
+
 def test_a_call_tells_how_long_it_waited_for_its_turn(run: Run) -> None:
     first, second = run(Toolbox([made(lambda: time.sleep(0.1), concurrency=1)]), calls("t", 2))
     assert first.queued < 0.09 <= second.queued
