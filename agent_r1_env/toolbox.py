@@ -23,10 +23,12 @@ import numpy as np
 
 from agent_r1_env import workers
 from agent_r1_env.begun import Begun, Snapshot, begun
+from agent_r1_env.calls import Call, refused, told
 from agent_r1_env.errors import ArgumentError, nearest
+from agent_r1_env.governed import Governed
 from agent_r1_env.messages import CallError, FailureKind, ToolCall, ToolResult
 from agent_r1_env.output import as_text
-from agent_r1_env.running import Call, Governed, Inline, Running, begin, refused, told
+from agent_r1_env.running import Inline, Running, begin
 from agent_r1_env.threads import Outcome
 from agent_r1_env.tool import Tool
 
