@@ -139,7 +139,7 @@ def test_calls_that_share_state_keep_their_order(run: Run) -> None:
 
 
 def test_it_takes_no_place_among_the_running(run: Run) -> None:
-    taken, before = [], limits.RUNNING._taken  # of calls that other tests left behind, which may end meanwhile
+    taken, before = [], limits.RUNNING._taken  # of calls that other tests left
     run(Toolbox([inline(lambda: taken.append(limits.RUNNING._taken))]), calls("t"))
     assert taken[0] <= before and limits.RUNNING._taken <= before
 
