@@ -25,8 +25,9 @@ _QUOTE = re.compile(r"""([A-Za-z]?)('''|\"""|'|")""")
 _BODY = {
     "'": re.compile(r"(?:[^'\\]|\\.)*+", re.DOTALL),
     '"': re.compile(r'(?:[^"\\]|\\.)*+', re.DOTALL),
-    "'''": re.compile(r"(?:[^'\\]|\\.|'(?!''))*+", re.DOTALL),
-    '"""': re.compile(r'(?:[^"\\]|\\.|"(?!""))*+', re.DOTALL),
+    # Spelled out, for until Python 3.11.5 a look ahead within a possessive repeat goes wrong.
+    "'''": re.compile(r"(?:[^'\\]|\\.|'[^'\\]|'\\.|''[^'\\]|''\\.)*+", re.DOTALL),
+    '"""': re.compile(r'(?:[^"\\]|\\.|"[^"\\]|"\\.|""[^"\\]|""\\.)*+', re.DOTALL),
 }
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|[0-7]{1,3}|\r\n|.)", re.DOTALL)
 _CONTROL = re.compile("[\x00-\x1f]")
