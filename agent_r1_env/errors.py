@@ -12,7 +12,8 @@ AgentR1Error
 ├── SandboxUnavailable (RuntimeError)  this machine cannot isolate code as asked (sandbox)
 ├── StateError (RuntimeError)        what a tool keeps for an episode cannot be copied
 ├── EngineError (RuntimeError)       a generation backend failed
-│   └── PromptTooLong (ValueError)   the prompt leaves no room for a reply
+│   ├── PromptTooLong (ValueError)   the prompt leaves no room for a reply
+│   └── Unsupported (ValueError)     a request asks for what this engine never does
 ├── WorkerLost (RuntimeError)        processes that play episodes die again and again (dispatch)
 ├── SummaryError (RuntimeError)      a context policy got no summary
 ├── DriftError (RuntimeError)        what would be trained on is not what was sampled
@@ -115,6 +116,10 @@ class EngineError(AgentR1Error, RuntimeError):
 
 class PromptTooLong(EngineError, ValueError):
     """A prompt leaves no room for a reply within the engine's context length."""
+
+
+class Unsupported(EngineError, ValueError):
+    """A request asks for what this engine never does, so that asking again is of no use."""
 
 
 class WorkerLost(AgentR1Error, RuntimeError):

@@ -20,7 +20,7 @@ from typing import Any
 
 from agent_r1_env.completions import answered, asked_of
 from agent_r1_env.engines import Engine
-from agent_r1_env.errors import EngineError, PromptTooLong, missing_extra
+from agent_r1_env.errors import EngineError, PromptTooLong, Unsupported, missing_extra
 
 MAX_BYTES = 64 << 20
 """Bytes of a request that are read; a prompt of a million ids has seven million."""
@@ -189,6 +189,8 @@ class EngineServer:
         except PromptTooLong as error:
             told = f"the maximum context length is {self.engine.max_model_len} tokens: {error}"
             return _error(HTTPStatus.BAD_REQUEST, told)
+        except Unsupported as error:  # a status that clients do not try again
+            return _error(HTTPStatus.NOT_IMPLEMENTED, str(error))
         except Exception as error:  # whatever the engine died of, this client has to know it
             told = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
             return _error(HTTPStatus.INTERNAL_SERVER_ERROR, told)

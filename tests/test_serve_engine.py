@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from agent_r1_env.engines import Generation, Sampling
+from agent_r1_env.engines.server import ServerEngine
 from agent_r1_env.errors import EngineError, PromptTooLong
 from agent_r1_env.testing import ByteTokenizer, scripted
 
@@ -188,6 +189,18 @@ def test_an_engine_that_fails_is_told_of(server: EngineServer, engine: Waiting) 
     engine.answer = fail
     assert completion(server)[1]["error"] == {"message": "RuntimeError: out of memory", "code": 500}
     assert server.running == 0
+
+
+def test_what_an_engine_never_does_is_not_asked_for_again() -> None:
+    with EngineServer(scripted("hi")) as server:
+        status, said = completion(server, structured_outputs={"structural_tag": "{}"})
+        assert status == 501 and "leave `structured` out" in said["error"]["message"]
+        with (
+            contextlib.closing(ServerEngine(server.url, tokenizer=ByteTokenizer())) as engine,
+            pytest.raises(EngineError) as told,
+        ):
+            asyncio.run(engine.generate([65], Sampling(structure="{}")))
+        assert "leave `structured` out" in str(told.value) and "times" not in str(told.value)
 
 
 def test_a_client_that_leaves_cancels_its_request(engine: Waiting) -> None:

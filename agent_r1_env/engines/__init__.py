@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from agent_r1_env.errors import EngineError, PromptTooLong
+from agent_r1_env.errors import PromptTooLong, Unsupported
 from agent_r1_env.messages import FinishReason
 
 
@@ -176,10 +176,10 @@ def only_free(sampling: Sampling, engine: str) -> None:
     """Make sure that no grammar is asked for, in an engine that samples under none.
 
     Raises:
-        EngineError: one is.
+        Unsupported: one is.
     """
     if sampling.structure:
-        raise EngineError(
+        raise Unsupported(
             "structured calls need an engine that can sample under a grammar, which is vLLM (VLLMEngine, or "
             f"a server that takes token ids), not {engine}; leave `structured` out"
         )
