@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -367,6 +370,21 @@ def test_ids_that_vllm_draws_ahead_count_as_of_the_old_weights() -> None:
     assert _drawn(request(5, 1, 1)) == 6, "scheduled ahead"
     assert _drawn(request(5, 0, 1)) == 6, "in a stage of a pipeline"
     assert _drawn(request(0, 0, 512, reads=True)) == 0, "a part of a long prompt draws nothing"
+
+
+def test_a_program_may_change_how_many_threads_torch_has(folder: str) -> None:
+    code = f"""
+import asyncio, torch
+torch.set_num_threads(torch.get_num_threads() + 1)
+from agent_r1_env.engines import Sampling
+from agent_r1_env.engines.vllm import VLLMEngine
+engine = VLLMEngine.load({folder!r}, max_model_len=128)
+print(len(asyncio.run(engine.generate([5] * 40, Sampling(4, seed=0))).ids), "ids")
+engine.close()
+"""
+    settings = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=settings)
+    assert done.stdout.split() and done.stdout.split()[-1] == "ids", done.stderr[-2000:]
 
 
 def test_weights_of_a_core_in_another_process_do_not_change_under_way() -> None:

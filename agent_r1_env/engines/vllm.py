@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +75,7 @@ class VLLMEngine(WorkerEngine):
         self.tokenizer = tokenizer
         self.max_model_len = int(config.max_model_len)
         self._owned = False
-        self._worker = Worker(_Backend(llm.llm_engine), "vllm", _same_device())
+        self._worker = Worker(_Backend(llm.llm_engine), "vllm", _settled())
 
     @classmethod
     def load(cls, model: str, *, dtype: str | None = None, seed: int = 0, **options: Any) -> VLLMEngine:
@@ -243,11 +243,15 @@ def _synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def _same_device() -> Any:
-    """A function that gives another thread the accelerator of this one; each thread has its own choice."""
+def _settled() -> Callable[[], Any]:
+    """A function that lets another thread compute as this one does.
+
+    Each thread has an accelerator of its own choice. On a CPU it has its own number of OpenMP threads, which
+    torch corrects when it first looks; vLLM dies if that is between the two times that it asks for it.
+    """
     import torch
 
     if not torch.cuda.is_available():
-        return None
+        return torch.get_num_threads
     device = torch.cuda.current_device()
     return lambda: torch.cuda.set_device(device)
