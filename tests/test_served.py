@@ -239,7 +239,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         try:
             server.wait(30)
         finally:
-            left = members(server.pid)
+            end = time.monotonic() + 30
+            while (left := members(server.pid)) and time.monotonic() < end:  # its children end a little later
+                time.sleep(0.1)
             if left:
                 os.killpg(server.pid, signal.SIGKILL)
             server.wait(10)
