@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
 
 
 @pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+def benchmark(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(repository / "benchmarks")
     return importlib.import_module
 
 

@@ -384,7 +384,8 @@ def test_without_a_change_of_weights_overlap_trains_on_what_turns_do(
     for left, right in zip(log(turns), log(overlapped), strict=True):
         same = ("reward", "grad_norm", "agent/rows_real", "agent/drift", "loss")
         assert {key: left.get(key) for key in same} == pytest.approx({key: right.get(key) for key in same})
-    assert max(entry["agent/staleness/max"] for entry in log(overlapped)) == staleness
+    # How old tokens become hangs on how soon they are drawn, which nobody can promise.
+    assert max(entry["agent/staleness/max"] for entry in log(overlapped)) <= staleness
     assert overlapped.vllm_generation.synced == updates
 
 
