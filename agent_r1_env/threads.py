@@ -134,9 +134,8 @@ def outcome_of(
     began = time.perf_counter()
     try:
         value = function(**arguments)
-        if type(value) is not str and inspect.isawaitable(
-            value
-        ):  # a function that hides a coroutine, such as a lambda
+        # A function, such as a lambda, may hide a coroutine; a text is common and costly to ask.
+        if type(value) is not str and inspect.isawaitable(value):
             value = asyncio.run(_settled(value)) if settle is None else settle(value)
         return Outcome(finish(value), None, time.perf_counter() - began)
     except BaseException as failure:  # SystemExit in a tool ends the call, not the process
